@@ -1,0 +1,15 @@
+"""What the target of a run that waits for it says."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Callback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Success and failure end the run; progress is noted."""
+
+    status: Literal["success", "failure", "progress"]
+    message: str | None = None
+    result: Any = None

@@ -1,0 +1,76 @@
+"""What a handler asks for: time, retries, and what its death means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from drumline.domain.states import Cause
+
+DEFAULT_TIMEOUT = 20.0
+TIMEOUTS: Mapping[str, float] = {
+    "cdc_job_start": 20.0,
+    "cdc_job_stop": 20.0,
+    "cdc_change_config": 20.0,
+    "cdc_switch_az": 30.0,
+    "cdc_switch_run_system": 30.0,
+    "cdc_reset_gtid": 480.0,
+}
+"""Seconds a task of a batch type may take when its handler does not say."""
+
+
+class OnDeath(StrEnum):
+    """What becomes of a task whose worker died under it."""
+
+    RETRY = "retry"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """How errors are retried: exponential, with jitter."""
+
+    retries: Annotated[int, Meta(ge=0)] = 0
+    delay: Annotated[float, Meta(ge=0)] = 1.0
+    factor: Annotated[float, Meta(ge=1)] = 2.0
+    most: Annotated[float, Meta(gt=0)] = 600.0
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
+    causes: tuple[str, ...] = (Cause.ERROR, Cause.TIMEOUT, Cause.CALLBACK_TIMEOUT)
+    """Which outcomes are retried."""
+
+    def covers(self, cause: Cause) -> bool:
+        return cause in self.causes
+
+    def backoff(self, failures: int, chance: float) -> float:
+        """Seconds until the next try after this many failures in a row; chance is in 0..1."""
+        try:
+            delay = self.delay * self.factor ** max(failures - 1, 0)
+        except OverflowError:  # 2.0 ** 2000 is one, and `most` holds long before
+            delay = self.most if self.delay else 0.0
+        return min(delay, self.most) * (1 + self.jitter * (2 * chance - 1))
+
+
+class HandlerSpec(msgspec.Struct, frozen=True):
+    """A line of a runner's manifest: one handler for one target type and batch type."""
+
+    target_type: str
+    type: str
+    timeout: float = DEFAULT_TIMEOUT
+    retry: Retry = Retry()
+    on_death: OnDeath = OnDeath.RETRY
+    is_async: bool = False
+    captures: bool = False
+    rolls_back: bool = False
+    callbacks: bool = False
+    """Its runs may wait to be called back."""
+    origin: str = ""
+    doc: str = ""
+    schema: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.target_type}/{self.type}"

@@ -1,0 +1,161 @@
+"""The states of tasks and batches, and the only legal ways between them.
+
+This table is the single source: the store refuses any move that is not in it, the tests generate
+cases from it, and docs/states.md is drawn from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from drumline.errors import IllegalTransition
+
+
+class TaskState(StrEnum):
+    """Where a task is. Each comment says who moves it out."""
+
+    SCHEDULED = "scheduled"  # the ticker, when the firing is decided
+    PENDING = "pending"  # a keeper acquires it; the ticker, if it was missed
+    RUNNING = "running"  # its keeper releases it, or the reaper if the keeper died
+    WAITING_CALLBACK = "waiting_callback"  # a callback, or the reaper when none comes
+    SUCCESS = "success"  # an operator rolls it back
+    FAIL = "fail"  # an operator retries it or rolls it back
+    RETRY_PENDING = "retry_pending"  # a keeper acquires it
+    CANCEL = "cancel"  # an operator rolls it back
+    SKIPPED = "skipped"  # nobody
+    ROLLBACK_PENDING = "rollback_pending"  # a keeper acquires it
+    ROLLBACK_RUNNING = "rollback_running"  # its keeper releases it, or the reaper
+    ROLLBACK_SUCCESS = "rollback_success"  # nobody
+    ROLLBACK_FAIL = "rollback_fail"  # an operator retries it
+
+
+class BatchState(StrEnum):
+    """What a batch's tasks add up to."""
+
+    LOADING = "loading"  # its tasks are still being written; none may start
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAIL = "fail"
+    PARTIAL_FAIL = "partial_fail"
+    CANCEL = "cancel"
+    ROLLBACK_RUNNING = "rollback_running"
+    ROLLBACK_SUCCESS = "rollback_success"
+    ROLLBACK_FAIL = "rollback_fail"
+
+
+class Phase(StrEnum):
+    """What a batch is for at the moment: it decides what its tasks may become."""
+
+    LOADING = "loading"
+    FORWARD = "forward"
+    ROLLBACK = "rollback"
+    CANCEL = "cancel"
+
+
+class Cause(StrEnum):
+    """Why a task ended in fail, cancel or skipped, or why its last attempt did not succeed."""
+
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    DIED = "died"
+    QUARANTINED = "quarantined"
+    CANCELLED = "cancelled"
+    CALLBACK_TIMEOUT = "callback_timeout"
+    OVERLAP = "overlap"
+    FAILURE = "failure"
+    CONCURRENCY = "concurrency"
+    MISFIRE = "misfire"
+
+
+S = TaskState
+
+TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
+    S.SCHEDULED: frozenset({S.PENDING, S.SKIPPED, S.CANCEL}),
+    S.PENDING: frozenset({S.RUNNING, S.CANCEL, S.ROLLBACK_PENDING, S.SCHEDULED}),
+    S.RETRY_PENDING: frozenset({S.RUNNING, S.CANCEL, S.ROLLBACK_PENDING}),
+    S.RUNNING: frozenset({S.SUCCESS, S.FAIL, S.PENDING, S.WAITING_CALLBACK, S.CANCEL}),
+    S.WAITING_CALLBACK: frozenset({S.SUCCESS, S.FAIL, S.PENDING, S.CANCEL}),
+    S.SUCCESS: frozenset({S.ROLLBACK_PENDING}),
+    S.FAIL: frozenset({S.RETRY_PENDING, S.ROLLBACK_PENDING}),
+    S.CANCEL: frozenset({S.ROLLBACK_PENDING}),
+    S.SKIPPED: frozenset(),
+    S.ROLLBACK_PENDING: frozenset({S.ROLLBACK_RUNNING, S.CANCEL}),
+    S.ROLLBACK_RUNNING: frozenset(
+        {S.ROLLBACK_SUCCESS, S.ROLLBACK_FAIL, S.ROLLBACK_PENDING, S.CANCEL}
+    ),
+    S.ROLLBACK_SUCCESS: frozenset(),
+    S.ROLLBACK_FAIL: frozenset({S.ROLLBACK_PENDING}),
+}
+
+DUE = frozenset({S.PENDING, S.RETRY_PENDING, S.ROLLBACK_PENDING})
+HELD = frozenset({S.RUNNING, S.ROLLBACK_RUNNING})
+FINISHED = frozenset({S.SUCCESS, S.FAIL, S.CANCEL, S.SKIPPED, S.ROLLBACK_SUCCESS, S.ROLLBACK_FAIL})
+BATCH_FINISHED = frozenset(
+    {
+        BatchState.SUCCESS,
+        BatchState.FAIL,
+        BatchState.PARTIAL_FAIL,
+        BatchState.CANCEL,
+        BatchState.ROLLBACK_SUCCESS,
+        BatchState.ROLLBACK_FAIL,
+    }
+)
+
+ACQUIRED: Mapping[TaskState, TaskState] = {
+    S.PENDING: S.RUNNING,
+    S.RETRY_PENDING: S.RUNNING,
+    S.ROLLBACK_PENDING: S.ROLLBACK_RUNNING,
+}
+"""What a due task becomes when a keeper acquires it."""
+
+GIVEN_BACK: Mapping[TaskState, TaskState] = {
+    S.RUNNING: S.PENDING,
+    S.WAITING_CALLBACK: S.PENDING,
+    S.ROLLBACK_RUNNING: S.ROLLBACK_PENDING,
+}
+"""What a held task becomes when it must run again. A rollback never turns into the change."""
+
+
+def check(source: TaskState, target: TaskState) -> None:
+    """Refuse a move that the table does not have."""
+    if target not in TRANSITIONS[source]:
+        raise IllegalTransition(source=source.value, target=target.value)
+
+
+def aggregate(counts: Mapping[TaskState, int], phase: Phase) -> BatchState:
+    """What a batch is, given how many of its tasks are in each state."""
+    present = {state for state, n in counts.items() if n > 0}
+    match phase:
+        case Phase.LOADING:
+            return BatchState.LOADING
+        case Phase.CANCEL:
+            return BatchState.CANCEL
+        case Phase.ROLLBACK:
+            if present - FINISHED:
+                return BatchState.ROLLBACK_RUNNING
+            if S.ROLLBACK_FAIL in present:
+                return BatchState.ROLLBACK_FAIL
+            return BatchState.ROLLBACK_SUCCESS
+        case Phase.FORWARD:
+            if present - FINISHED:
+                return BatchState.RUNNING
+            if present == {S.SUCCESS}:
+                return BatchState.SUCCESS
+            if present == {S.FAIL}:
+                return BatchState.FAIL
+            if present == {S.CANCEL}:
+                return BatchState.CANCEL
+            return BatchState.PARTIAL_FAIL
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram, for docs/states.md."""
+    lines = ["stateDiagram-v2", "    [*] --> scheduled", "    [*] --> pending"]
+    for source in TaskState:
+        lines += [
+            f"    {source} --> {target}" for target in TaskState if target in TRANSITIONS[source]
+        ]
+    lines += [f"    {state} --> [*]" for state in TaskState if state in FINISHED]
+    return "\n".join(lines) + "\n"
