@@ -1,0 +1,43 @@
+"""A way to the database for commands that are not processes: whatever is wrong is one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+
+from drumline.errors import NotFound, StoreUnavailable
+from drumline.store import dialects
+from drumline.store.database import Database
+
+
+@contextmanager
+def opened(url: str, must_exist: bool = False) -> Iterator[Database]:
+    """The database of a URL, closed at the end. Only looking at one must not make it."""
+    file = file_of(url)
+    if must_exist and file is not None and not file.exists():
+        raise NotFound(noun="database", id=file)
+    try:
+        database = Database(url)
+    except OSError as error:
+        raise StoreUnavailable(reason=f"{file}: {error.strerror}") from None
+    try:
+        yield database
+    except DBAPIError as error:
+        raise StoreUnavailable(reason=_sentence(error)) from None
+    finally:
+        database.close()
+
+
+def file_of(url: str) -> Path | None:
+    """The file that a URL names, if its database is one."""
+    path: Path | None = getattr(dialects.for_url(url), "path", None)
+    return path
+
+
+def _sentence(error: DBAPIError) -> str:
+    """What the driver says: its last argument is the text, what comes before are numbers."""
+    arguments = getattr(error.orig, "args", ())
+    return str(arguments[-1] if arguments else error.orig).splitlines()[0]

@@ -1,0 +1,68 @@
+"""Batches' counters, held against their tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, inspect, select, update
+
+from drumline.domain.states import TaskState
+from drumline.store.database import Database
+from drumline.store.tables import batch, count_column, metadata, task
+from drumline.store.tx import Tx
+
+Differences = dict[str, tuple[int, int]]
+"""By state: what the batch's counter says, and how many tasks there are."""
+
+
+def page(tx: Tx, after: int, limit: int) -> list[int]:
+    """The next batches by id."""
+    rows = tx.execute(
+        select(batch.c.id).where(batch.c.id > after).order_by(batch.c.id).limit(limit)
+    )
+    return list(rows.scalars())
+
+
+def differences(tx: Tx, batch_id: int) -> Differences:
+    """Where a batch's counters are not what its tasks add up to. Nothing: they are right.
+
+    In a reading transaction this may see a move between its two looks; `settled` does not.
+    """
+    columns = [batch.c[count_column(state)] for state in TaskState]
+    row = tx.execute(select(batch.c.total, *columns).where(batch.c.id == batch_id)).first()
+    if row is None:
+        return {}
+    counted: dict[str, int] = dict.fromkeys((state.value for state in TaskState), 0)
+    found = tx.execute(
+        select(task.c.status, func.count().label("tasks"))
+        .where(task.c.batch_id == batch_id)
+        .group_by(task.c.status)
+    )
+    counted.update({one.status: one.tasks for one in found})
+    said: dict[str, Any] = {
+        state.value: row._mapping[count_column(state)] for state in TaskState
+    } | {"total": row.total}
+    counted["total"] = sum(counted.values())
+    return {name: (said[name], n) for name, n in counted.items() if said.get(name, 0) != n}
+
+
+def settled(tx: Tx, batch_id: int) -> Differences:
+    """The differences while nobody can move a task of this batch: in a writing transaction."""
+    tx.execute(update(batch).where(batch.c.id == batch_id).values(version=batch.c.version))
+    return differences(tx, batch_id)
+
+
+def missing_parts(database: Database) -> list[str]:
+    """Tables, columns and indexes that this version knows and the database does not have."""
+    found = inspect(database.engine)
+    missing = []
+    tables = set(found.get_table_names())
+    for table in metadata.sorted_tables:
+        if table.name not in tables:
+            missing.append(f"table {table.name}")
+            continue
+        columns = {column["name"] for column in found.get_columns(table.name)}
+        missing += [f"column {table.name}.{c.name}" for c in table.c if c.name not in columns]
+        indexes = {index["name"] for index in found.get_indexes(table.name)}
+        missing += [f"index {i.name}" for i in table.indexes if i.name not in indexes]
+    return missing

@@ -1,0 +1,106 @@
+"""Transactions: begun right, retried whole when the database had a passing fault.
+
+A unit of work is a function of a `Tx`. It may run more than once, so it must do nothing that a
+rollback does not undo; what its caller learns is what the committed run returned.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from drumline.errors import StoreUnavailable
+from drumline.store import batches, dialects
+from drumline.store.tx import Tx
+
+T = TypeVar("T")
+
+TRIES = 6
+CLOCK_CHECK_SECONDS = 60.0
+
+
+class Database:
+    """Where the truth is. One connection a thread, opened when first used."""
+
+    def __init__(self, url: str, patience: float | None = None) -> None:
+        self.dialect = dialects.for_url(url, patience)
+        self.engine = self.dialect.engine()
+        self._local = threading.local()
+        self._offset = 0
+        self._clock_checked: float | None = None
+
+    def now(self) -> int:
+        """The database's time in microseconds (on SQLite the host's)."""
+        return time.time_ns() // 1000 + self._offset
+
+    def write(self, work: Callable[[Tx], T], tries: int = TRIES) -> T:
+        """Run a writing transaction; a passing fault runs all of it again."""
+        return self._retried(lambda: self._write_once(work), tries)
+
+    def read(self, work: Callable[[Tx], T], tries: int = TRIES) -> T:
+        """Run a reading transaction."""
+        return self._retried(lambda: self._read_once(work), tries)
+
+    def close(self) -> None:
+        self._drop_connection()
+        self.engine.dispose()
+
+    def _write_once(self, work: Callable[[Tx], T]) -> T:
+        with self.dialect.writing():
+            connection = self._connection()
+            with connection.begin():
+                self.dialect.begin_write(connection)
+                tx = Tx(connection, self.dialect, self.now())
+                answer = work(tx)
+                batches.pay(tx)
+                return answer
+
+    def _read_once(self, work: Callable[[Tx], T]) -> T:
+        connection = self._connection()
+        with connection.begin():
+            return work(Tx(connection, self.dialect, self.now()))
+
+    def _connection(self) -> Connection:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None or connection.closed:
+            connection = self.engine.connect()
+            self._local.connection = connection
+        moment = time.monotonic()
+        if self._clock_checked is None or moment - self._clock_checked > CLOCK_CHECK_SECONDS:
+            with connection.begin():
+                theirs = self.dialect.clock(connection)
+            self._offset = 0 if theirs is None else theirs - time.time_ns() // 1000
+            self._clock_checked = moment
+        return connection
+
+    def _drop_connection(self) -> None:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            self._local.connection = None
+            connection.invalidate()
+            connection.close()
+
+    def _retried(self, attempt: Callable[[], T], tries: int) -> T:
+        for number in range(1, tries + 1):
+            try:
+                return attempt()
+            except DBAPIError as error:
+                if not self.dialect.is_transient(error):
+                    raise
+                if error.connection_invalidated:
+                    self._drop_connection()
+                if number == tries:
+                    raise StoreUnavailable(reason=_first_line(error)) from error
+            # 10 ms doubling, with jitter so that two that met do not meet again
+            time.sleep(random.uniform(0.5, 1.5) * 0.01 * 2**number)
+        raise AssertionError("unreachable")
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).splitlines()[0] if error.orig else str(error)

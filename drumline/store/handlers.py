@@ -1,0 +1,61 @@
+"""What runners can run, as they announced it: submissions are checked against this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import select
+
+from drumline.domain.policy import HandlerSpec
+from drumline.errors import AmbiguousHandler, UnknownHandler
+from drumline.store.tables import handler
+from drumline.store.tx import Tx
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(HandlerSpec).decode
+
+
+def announce(tx: Tx, region: str, manifest: Sequence[HandlerSpec]) -> None:
+    """Write a runner's manifest; later words replace earlier ones."""
+    rows = [
+        {
+            "region": region,
+            "target_type": spec.target_type,
+            "type": spec.type,
+            "spec": _encode(spec),
+            "updated_at": tx.now,
+        }
+        for spec in manifest
+    ]
+    if rows:
+        tx.execute(tx.dialect.upsert(handler, rows, key={"region", "target_type", "type"}))
+
+
+def known(tx: Tx, region: str) -> list[HandlerSpec]:
+    rows = tx.execute(
+        select(handler.c.spec)
+        .where(handler.c.region == region)
+        .order_by(handler.c.target_type, handler.c.type)
+    )
+    return [_decode(spec) for (spec,) in rows]
+
+
+def by_key(tx: Tx, region: str) -> dict[str, HandlerSpec]:
+    return {spec.key: spec for spec in known(tx, region)}
+
+
+def find(tx: Tx, region: str, type: str, target_type: str | None) -> HandlerSpec:
+    """The handler of a submission. Without a target type, the batch type must be unambiguous."""
+    specs = known(tx, region)
+    fitting = [s for s in specs if s.type == type and target_type in (None, s.target_type)]
+    if len(fitting) > 1:
+        served = ", ".join(spec.target_type for spec in fitting)
+        raise AmbiguousHandler(type=type, known=served)
+    if not fitting:
+        raise UnknownHandler(
+            type=type,
+            target_type=target_type or "any",
+            known=", ".join(sorted({s.type for s in specs})) or "none yet",
+        )
+    return fitting[0]

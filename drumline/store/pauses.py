@@ -1,0 +1,27 @@
+"""Pauses: types of work that are not to start, kept where no restart forgets them."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, insert, select
+
+from drumline.store.tables import pause
+from drumline.store.tx import Tx
+
+EVERYTHING = "*"
+
+
+def current(tx: Tx, region: str) -> list[str]:
+    rows = tx.execute(select(pause.c.type).where(pause.c.region == region))
+    return sorted(type for (type,) in rows)
+
+
+def add(tx: Tx, region: str, type: str) -> None:
+    remove(tx, region, type)
+    tx.execute(insert(pause).values(region=region, type=type, created_at=tx.now))
+
+
+def remove(tx: Tx, region: str, type: str) -> bool:
+    removed = tx.execute(
+        delete(pause).where(pause.c.region == region, pause.c.type == type)
+    ).rowcount
+    return removed > 0

@@ -1,0 +1,51 @@
+"""Requests: a changing command that is sent twice is done once and answered the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from drumline.errors import Conflict
+from drumline.store.database import Database
+from drumline.store.tables import request
+from drumline.store.tx import Tx
+
+
+class _Seen(Exception):
+    """The request has been carried out before."""
+
+
+def once(
+    database: Database, request_id: str, command: str, work: Callable[[Tx], dict[str, Any]]
+) -> dict[str, Any]:
+    """Do the work and keep its answer in one commit, unless that has happened already."""
+
+    def transaction(tx: Tx) -> dict[str, Any]:
+        try:
+            tx.execute(insert(request).values(id=request_id, command=command, created_at=tx.now))
+        except IntegrityError:
+            raise _Seen from None
+        answer = work(tx)
+        tx.execute(
+            update(request)
+            .where(request.c.id == request_id)
+            .values(answer=msgspec.json.encode(answer).decode())
+        )
+        return answer
+
+    try:
+        return database.write(transaction)
+    except _Seen:
+        row = database.read(
+            lambda tx: tx.execute(
+                select(request.c.command, request.c.answer).where(request.c.id == request_id)
+            ).one()
+        )
+    if row.command != command:
+        raise Conflict(reason=f"request {request_id} was a {row.command}, not a {command}")
+    answer: dict[str, Any] = msgspec.json.decode(row.answer)
+    return answer

@@ -1,0 +1,268 @@
+"""The tables. Times are UTC microseconds; JSON is text; names are the domain's.
+
+Two columns of `task` carry the guarantees:
+
+- `owner`: 0 when anyone may take the task, a keeper's id while that keeper holds it, a negative
+  number for others who have it (see TICKER, CALLER), NULL when nobody may. One index that starts
+  with it serves both the scan for due work and the question what a dead keeper still holds, so a
+  task's life moves one index entry twice.
+- `fence`: the row's version as its last acquire wrote it. It grows with every acquire of a task,
+  and every write of a run says `owner = me AND fence = mine`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects import mysql, sqlite
+
+from drumline.domain.states import TaskState
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Id = BigInteger().with_variant(sqlite.INTEGER(), "sqlite")
+Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+Word = String(32, collation=None).with_variant(
+    mysql.VARCHAR(32, charset="ascii", collation="ascii_bin"), "mysql", "mariadb"
+)
+Name = String(128).with_variant(
+    mysql.VARCHAR(128, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
+)
+
+ANYONE = 0
+"""`task.owner` of a task that is waiting: any keeper may take it."""
+TICKER = -1
+"""`task.owner` of a firing that is not decided yet: the ticker decides it at its time."""
+CALLER = -2
+"""`task.owner` of a run that waits for its callback until `due_at`."""
+
+
+def _table(name: str, *columns: object) -> Table:
+    return Table(
+        name,
+        metadata,
+        *columns,  # type: ignore[arg-type]
+        # An id must never come back: a late message may still name it.
+        sqlite_autoincrement=any(getattr(c, "autoincrement", None) is True for c in columns),
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+        mysql_collate="utf8mb4_bin",
+    )
+
+
+def count_column(state: TaskState) -> str:
+    """The batch column that counts tasks in this state."""
+    return f"n_{state.value}"
+
+
+task = _table(
+    "task",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("region", Word, nullable=False),
+    Column("shard", SmallInteger, nullable=False),
+    Column("batch_id", BigInteger),
+    Column("type", Name, nullable=False),
+    Column("target_type", Name, nullable=False),
+    Column("target_id", String(255)),
+    Column("target_name", String(255)),
+    Column("target_env", String(64)),
+    Column("env", String(64)),
+    Column("job_id", BigInteger),
+    Column("active_job_id", BigInteger),
+    Column("scheduled_at", BigInteger),
+    Column("run_attempt", Integer),
+    Column("fired_by", Word),
+    Column("trace_id", String(32)),
+    Column("instance_id", String(255)),
+    Column("unique_key", String(255)),
+    Column("param", Document),
+    Column("before_update", Document),
+    Column("after_update", Document),
+    Column("status", Word, nullable=False),
+    Column("cause", Word),
+    Column("info", Document),
+    Column("priority", SmallInteger, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("timeout_ms", Integer, nullable=False),
+    Column("retry", String(1024)),
+    Column("callback", Document),
+    Column("attempt", Integer, nullable=False),
+    Column("retry_time", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("deaths", Integer, nullable=False),
+    Column("last_failure_at", BigInteger),
+    Column("owner", BigInteger),
+    Column("fence", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("stop", SmallInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    UniqueConstraint("unique_key"),
+    UniqueConstraint("job_id", "scheduled_at"),
+    Index("ix_task_active_job", "active_job_id", "scheduled_at"),
+    Index("ix_task_queue", "region", "owner", "priority", "due_at", "id"),
+    Index("ix_task_batch", "batch_id", "id"),
+)
+
+job = _table(
+    "job",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("region", Word, nullable=False),
+    Column("name", Name, nullable=False),
+    Column("unique_name", String(161)),
+    Column("description", String(512)),
+    Column("cron_expr", String(255), nullable=False),
+    Column("timezone", String(64), nullable=False),
+    Column("starts_at", BigInteger),
+    Column("ends_at", BigInteger),
+    Column("jitter_seconds", Integer, nullable=False),
+    Column("by_clock", Boolean, nullable=False),
+    Column("type", Name, nullable=False),
+    Column("target_type", Name, nullable=False),
+    Column("param", Document),
+    Column("exec_type", Word, nullable=False),
+    Column("http_method", Word),
+    Column("target_url", Document),
+    Column("headers_json", Document),
+    Column("body_template", Document),
+    Column("timeout_seconds", Integer, nullable=False),
+    Column("timeout_ms", Integer, nullable=False),
+    Column("retry_policy_json", Document),
+    Column("retry", String(1024)),
+    Column("priority", SmallInteger, nullable=False),
+    Column("env", String(64)),
+    Column("max_concurrency", Integer, nullable=False),
+    Column("concurrency_policy", Word, nullable=False),
+    Column("overlap_action", Word, nullable=False),
+    Column("failure_action", Word, nullable=False),
+    Column("catch_up_mode", Word, nullable=False),
+    Column("misfire_grace_seconds", Integer, nullable=False),
+    Column("callback_method", Word),
+    Column("callback_timeout_sec", Integer),
+    Column("status", Word, nullable=False),
+    Column("deleted", Boolean, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("decision", BigInteger, nullable=False),
+    Column("fired_until", BigInteger, nullable=False),
+    Column("queued", Boolean, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    UniqueConstraint("unique_name"),
+    Index("ix_job_due", "region", "status", "by_clock", "fired_until"),
+    Index("ix_job_queued", "region", "queued"),
+)
+
+batch = _table(
+    "batch",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("region", Word, nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("batch_type", Name, nullable=False),
+    Column("target_type", Name, nullable=False),
+    Column("creator", String(128)),
+    Column("cmdb_service", String(255)),
+    Column("env", String(64)),
+    Column("az", String(64)),
+    Column("extra_info", Document),
+    Column("status", Word, nullable=False),
+    Column("phase", Word, nullable=False),
+    Column("finished", Boolean, nullable=False),
+    Column("spread", Word),
+    Column("spread_after", BigInteger, nullable=False),
+    Column("total", BigInteger, nullable=False),
+    *(
+        Column(count_column(state), BigInteger, nullable=False, server_default="0")
+        for state in TaskState
+    ),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("phase_at", BigInteger, nullable=False),
+    Index("ix_batch_unfinished", "region", "finished", "id"),
+)
+
+result = _table(
+    "result",
+    Column("task_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("value", Document, nullable=False),
+)
+
+attempt = _table(
+    "attempt",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("task_id", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("cause", Word, nullable=False),
+    Column("info", Document),
+    Column("worker", String(128)),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger, nullable=False),
+    Index("ix_attempt_task", "task_id", "id"),
+)
+
+keeper = _table(
+    "keeper",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("name", String(128), nullable=False),
+    Column("region", Word, nullable=False),
+    Column("node", String(64), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("pid_started", BigInteger, nullable=False),
+    Column("state", Word, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("beat_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Index("ix_keeper_state", "region", "state"),
+)
+
+handler = _table(
+    "handler",
+    Column("region", Word, primary_key=True),
+    Column("target_type", Name, primary_key=True),
+    Column("type", Name, primary_key=True),
+    Column("spec", LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+request = _table(
+    "request",
+    Column("id", String(64), primary_key=True),
+    Column("command", String(64), nullable=False),
+    Column("answer", Document),
+    Column("created_at", BigInteger, nullable=False),
+    Index("ix_request_created", "created_at"),
+)
+
+secret = _table(
+    "secret",
+    Column("name", Word, primary_key=True),
+    Column("value", String(128), nullable=False),
+)
+
+pause = _table(
+    "pause",
+    Column("region", Word, primary_key=True),
+    Column("type", Name, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+)
