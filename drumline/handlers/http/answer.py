@@ -1,0 +1,96 @@
+"""An answer's body and headers, as they are kept: unpacked, read as text, never more than asked.
+
+Everything here is pure, and bounded by what it is told to keep, not by what was sent.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+KEPT_HEADERS = (
+    "Content-Type", "Content-Length", "Content-Encoding", "Date", "ETag", "Location",
+    "Retry-After", "Server", "WWW-Authenticate", "X-Correlation-Id", "X-Request-Id",
+)  # fmt: skip
+_KEPT_HEADERS = {name.lower(): name for name in KEPT_HEADERS}
+LONGEST_RETRY_AFTER = 3600.0
+
+_PACKED: Mapping[str, int] = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""How zlib is told what it reads."""
+_RAW_DEFLATE = -15
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+# Not every codec of Python's is a charset, and some (punycode) take quadratic time.
+_KNOWN_CHARSET = re.compile(
+    r"utf-?(?:8|16|32)|iso-?8859|latin|us-ascii|ascii|cp\d|windows-\d|gb|big5|shift|sjis|euc|koi8",
+    re.IGNORECASE,
+)
+
+
+def unpack(raw: bytes, encoding: str, limit: int) -> tuple[bytes, bool]:
+    """At most `limit` bytes of what is packed in an answer's first bytes, and whether that is all.
+
+    A bomb is unpacked no further than that. What is packed in a way that was not asked for, or is
+    broken, is left as far as it could be read.
+    """
+    wbits = _PACKED.get(encoding.strip().lower())
+    if wbits is None:
+        return raw[:limit], len(raw) <= limit
+    unpacked = bytearray()
+    while raw and len(unpacked) < limit:
+        stream = zlib.decompressobj(wbits)
+        try:
+            unpacked += stream.decompress(raw, limit - len(unpacked))
+        except zlib.error:
+            if wbits == 15 and not unpacked:  # some servers leave out deflate's own header
+                wbits = _RAW_DEFLATE
+                continue
+            return bytes(unpacked), False
+        if not stream.eof:
+            return bytes(unpacked), False
+        raw = stream.unused_data  # gzip may come in several members
+    return bytes(unpacked), not raw
+
+
+def as_text(raw: bytes, content_type: str, whole: bool) -> str:
+    """Bytes as text, in the charset that was said. A character cut in half at the end is left out,
+    one that is wrong is replaced."""
+    name = "utf-8"
+    if "charset" not in content_type.lower():  # most say nothing, or utf-8, and are right
+        with suppress(UnicodeDecodeError):
+            return raw.decode()
+    elif (match := _CHARSET.search(content_type)) and _KNOWN_CHARSET.match(match[1]):
+        name = match[1]
+    try:
+        decoder = codecs.getincrementaldecoder(name)("replace")
+    except LookupError:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return decoder.decode(raw, final=whole)
+
+
+def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of an answer that say something about it; none of them holds a secret."""
+    return {
+        known: value
+        for name, value in headers.items()
+        if (known := _KEPT_HEADERS.get(name.lower())) is not None
+    }
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds until a service wants to be called again, if it says so; now is a POSIX time."""
+    said = headers.get("Retry-After", "").strip()
+    if not said:
+        return None
+    if said.isascii() and said.isdigit():
+        return min(float(said[:9]), LONGEST_RETRY_AFTER)
+    try:
+        at = parsedate_to_datetime(said)
+    except ValueError:
+        return None
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    return min(max(at.timestamp() - now, 0.0), LONGEST_RETRY_AFTER)

@@ -1,0 +1,52 @@
+"""How much of a call is kept, and how texts are cut to it.
+
+A result must fit into what a task's result may have (64 KB of JSON), whatever the answer was, so
+all bounds count bytes of JSON: a control character has six of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+URL_KEPT = 4 * 1024
+HEADER_KEPT = 512
+HEADERS_KEPT = 6 * 1024
+REQUEST_BODY_KEPT = 8 * 1024
+ERROR_KEPT = 1024
+RESPONSE_BODY_KEPT = 16 * 1024
+MOST_RESPONSE_BODY_KEPT = 32 * 1024
+READ_LIMIT = 1024 * 1024
+"""Bytes of an answer that are read to its end, so that the connection can be used again. Past them
+it is closed: a new connection costs less than the rest of a huge answer."""
+
+
+def fit(text: str, limit: int) -> tuple[str, bool]:
+    """The beginning of a text, and whether it was cut."""
+    if len(text) * 6 <= limit:
+        return text, False
+    fitting = text[:limit]
+    while (size := len(msgspec.json.encode(fitting)) - 2) > limit:
+        fitting = fitting[: min(len(fitting) - 1, len(fitting) * limit // size)]
+    return fitting, len(fitting) < len(text)
+
+
+def fit_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers that fit together, the first ones first."""
+    longest = max(map(len, headers.values()), default=0)
+    if longest * 6 <= HEADER_KEPT and sum(map(len, headers)) + longest * len(headers) <= 512:
+        return dict(headers)  # as most do, whatever their characters
+    kept: dict[str, str] = {}
+    left = HEADERS_KEPT
+    for name, value in headers.items():
+        value, cut = fit(value, HEADER_KEPT)
+        left -= _size(name) + _size(value) + 2
+        if left < 0:
+            break
+        kept[name] = value + "…" if cut else value
+    return kept
+
+
+def _size(text: str) -> int:
+    return len(msgspec.json.encode(text))

@@ -1,0 +1,148 @@
+"""A call as it is asked for: what an operator or a job says, checked field by field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from drumline.errors import WrongUse
+from drumline.handlers.http.retry import RetryPolicy
+
+DEFAULT_TIMEOUT = 15.0
+DEFAULT_CALLBACK_TIMEOUT = 3600.0
+LONGEST_TIMEOUT = 24 * 3600.0
+LONGEST_CALLBACK_TIMEOUT = 30 * 24 * 3600.0
+URL_LIMIT = 2048
+BODY_LIMIT = 64 * 1024
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+TASK_MARGIN = 5.0
+"""What a task gets on top of its call's timeout, so that it is the call that says what it waited
+for, and not the kill of the task."""
+
+
+class BadCall(WrongUse):
+    """{field} is wrong: {reason}"""
+
+
+class ExecType(StrEnum):
+    """What ends a run: the answer, or a callback after it."""
+
+    SYNC = "SYNC"
+    ASYNC = "ASYNC"
+
+
+class HttpCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One HTTP request, its patience, and what counts as another chance."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=URL_LIMIT)]
+    method: str = ""
+    """Empty: POST if there is a body, else GET."""
+    headers: dict[str, str] = {}
+    body: Annotated[str, Meta(max_length=BODY_LIMIT)] | None = None
+    timeout: Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT)] = DEFAULT_TIMEOUT
+    exec_type: ExecType = ExecType.SYNC
+    callback_timeout: Annotated[float, Meta(gt=0, le=LONGEST_CALLBACK_TIMEOUT)] = (
+        DEFAULT_CALLBACK_TIMEOUT
+    )
+    retry: RetryPolicy = RetryPolicy()
+
+    @property
+    def task_timeout(self) -> float:
+        """How long the task that makes this call may take."""
+        return self.timeout + TASK_MARGIN
+
+    @staticmethod
+    def of(param: object) -> HttpCall:
+        """Read a task's param, or say which field is wrong."""
+        if not isinstance(param, Mapping):
+            raise BadCall(field="param", reason="an object with at least a url is needed")
+        values = {name: value for name, value in param.items() if value is not None}
+        for name in ("headers", "retry"):
+            if isinstance(values.get(name), str):
+                values[name] = _decoded(values[name], name)
+        if isinstance(headers := values.get("headers"), dict):
+            for name, value in headers.items():
+                if not isinstance(value, str):
+                    reason = f"a header is a string, not {type(value).__name__}"
+                    raise BadCall(field=f"headers.{name}", reason=reason)
+        if isinstance(values.get("body"), dict | list):
+            values["body"] = msgspec.json.encode(values["body"]).decode()
+        if isinstance(values.get("method"), str):
+            values["method"] = values["method"].upper()
+        try:
+            call = msgspec.convert(values, HttpCall)
+        except msgspec.ValidationError as error:
+            raise _as_bad_call(error) from None
+        if call.method and call.method not in METHODS:
+            reason = f"{call.method[:20]!r} is not one of {', '.join(METHODS)}"
+            raise BadCall(field="method", reason=reason)
+        if (problem := call.retry.problem()) is not None:
+            raise BadCall(field="retry.on", reason=problem)
+        return call
+
+
+class HttpParam(HttpCall, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be submitted: some fields can also be given as JSON in a string, or the reverse."""
+
+    headers: dict[str, str] | str | None = None  # type: ignore[assignment]  # wider, on purpose
+    body: str | dict[str, Any] | list[Any] | None = None  # type: ignore[assignment]
+    retry: RetryPolicy | str | None = None  # type: ignore[assignment]
+
+
+JOB_FIELDS: Mapping[str, str] = {
+    "target_url": "url",
+    "http_method": "method",
+    "headers_json": "headers",
+    "body_template": "body",
+    "timeout_seconds": "timeout",
+    "exec_type": "exec_type",
+    "callback_timeout_sec": "callback_timeout",
+    "retry_policy_json": "retry",
+}
+"""A job's fields, and what a call names them."""
+
+
+def job_field(field: str) -> str:
+    """What a job calls a call's field: `headers.X-A` is `headers_json.X-A`."""
+    name, dot, rest = field.partition(".")
+    names = {ours: theirs for theirs, ours in JOB_FIELDS.items()}
+    return names.get(name, name) + dot + rest
+
+
+def param_of_job(job: Mapping[str, object]) -> dict[str, object]:
+    """The param of a job's runs, from the fields of the job. What it does not set is left out."""
+    return {
+        ours: job[theirs]
+        for theirs, ours in JOB_FIELDS.items()
+        if job.get(theirs) is not None and job[theirs] != ""
+    }
+
+
+def _decoded(text: str, field: str) -> object:
+    if not text.strip():
+        return {}
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise BadCall(field=field, reason=f"this is not JSON: {error}") from None
+
+
+_PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
+_FIELD = re.compile(r"`(?P<name>[^`]*)`$")
+
+
+def _as_bad_call(error: msgspec.ValidationError) -> BadCall:
+    text = str(error)
+    path = ""
+    if match := _PATH.search(text):
+        text, path = text[: match.start()], match["path"].lstrip(".")
+    if "field" in text and (named := _FIELD.search(text)):
+        missing = "missing" in text
+        field = f"{path}.{named['name']}" if path else named["name"]
+        return BadCall(field=field, reason="it is missing" if missing else "there is no such field")
+    return BadCall(field=path or "param", reason=text[:1].lower() + text[1:].replace("`", ""))

@@ -1,0 +1,175 @@
+"""The call itself: one request on the wire, and what came of it.
+
+A call ends in an `HttpResult`, whatever happens to it; only being cancelled is not a result. One
+client serves all calls of an event loop, so that they share its connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from weakref import WeakSet
+
+from aiohttp import (
+    ClientConnectorDNSError,
+    ClientConnectorError,
+    ClientError,
+    ClientPayloadError,
+    ClientResponse,
+    ClientResponseError,
+    ClientSession,
+    ClientSSLError,
+    ClientTimeout,
+    DummyCookieJar,
+    ServerDisconnectedError,
+)
+from yarl import URL
+
+from drumline.domain.template import Values
+from drumline.handlers.http.addresses import AddressRefused, AddressRules
+from drumline.handlers.http.answer import as_text, kept_headers, unpack
+from drumline.handlers.http.bounds import (
+    ERROR_KEPT,
+    READ_LIMIT,
+    RESPONSE_BODY_KEPT,
+    fit,
+    fit_headers,
+)
+from drumline.handlers.http.connector import CheckedResolver, Lookup, connector, system_lookup
+from drumline.handlers.http.masking import Secrets, mask_names
+from drumline.handlers.http.prepare import PreparedCall, Sent
+from drumline.handlers.http.result import HttpResult, Response
+from drumline.handlers.http.retry import Outcome, outcome_of
+from drumline.handlers.http.trace import traceparent
+
+_NO_TIMEOUT = ClientTimeout(total=None, sock_connect=None)
+_EXPECT_A_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+class HttpClient:
+    """Makes calls, thousands at a time. Must be made inside the loop that it is used in."""
+
+    def __init__(
+        self,
+        rules: AddressRules,
+        *,
+        keep: int = RESPONSE_BODY_KEPT,
+        lookup: Lookup = system_lookup,
+    ) -> None:
+        self._rules = rules
+        self._keep = keep
+        self._cleared: WeakSet[PreparedCall] = WeakSet()
+        self._resolver = CheckedResolver(rules, lookup)
+        self._session = ClientSession(
+            connector=connector(self._resolver),
+            cookie_jar=DummyCookieJar(),  # what one job's service sets is not the next one's
+            auto_decompress=False,  # we unpack no more than we keep
+            timeout=_NO_TIMEOUT,  # each call has its own
+            trust_env=False,  # behind a proxy an address could not be pinned
+        )
+        # aiohttp sends GET, PUT and DELETE again by itself when a connection breaks. An attempt is
+        # one request on the wire; whether there is another is for the retry policy to say.
+        self._session._retry_connection = False
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._resolver.close()
+
+    async def call(
+        self, prepared: PreparedCall, values: Values, trace_id: str | None = None
+    ) -> HttpResult:
+        """Send one request and wait for the end of its answer."""
+        sent = prepared.send(values, traceparent(trace_id))
+        received = _Received(self._keep)
+        error = None
+        started = time.perf_counter()
+        try:
+            if prepared not in self._cleared:
+                self._rules.check_target(prepared.target)
+                self._cleared.add(prepared)
+            async with asyncio.timeout(prepared.call.timeout):
+                await self._exchange(prepared.method, sent, received)
+            outcome = outcome_of(received.status_code or 0)
+        except AddressRefused as refused:
+            outcome, error = Outcome.REFUSED, str(refused)
+        except (ClientError, OSError) as failure:  # a TimeoutError is an OSError, too
+            outcome, error = _explain(failure, received, prepared.call.timeout)
+        latency = round((time.perf_counter() - started) * 1000, 3)
+        request, secrets = prepared.show(sent, values)
+        if error is not None:
+            error, _ = fit(secrets.mask(mask_names(error)), ERROR_KEPT)
+        return HttpResult(
+            outcome, received.status_code, latency, request, received.kept(secrets), error
+        )
+
+    async def _exchange(self, method: str, sent: Sent, received: _Received) -> None:
+        bare = sent.body is None and method in _EXPECT_A_BODY
+        async with self._session.request(
+            method,
+            URL(sent.url, encoded=True),
+            headers=sent.headers,
+            data=None if sent.body is None else sent.body.encode(),
+            allow_redirects=False,
+            skip_auto_headers=("Content-Type",) if bare else None,
+        ) as response:
+            await received.read(response)
+
+
+class _Received:
+    """What has come so far: still there when the rest does not come."""
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
+        self._whole = False
+        self.status_code: int | None = None
+
+    async def read(self, response: ClientResponse) -> None:
+        self.status_code = response.status
+        self._headers = kept_headers(response.headers)
+        size = 0
+        while chunk := await response.content.readany():
+            if size < self._keep:
+                self._body += chunk[: self._keep - size]
+            size += len(chunk)
+            if size > READ_LIMIT:
+                response.close()
+                break
+        self._whole = size <= self._keep
+
+    def kept(self, secrets: Secrets) -> Response | None:
+        """Unpacked, masked, and only then cut to what is kept."""
+        if self.status_code is None:
+            return None
+        headers = self._headers
+        raw, unpacked = unpack(bytes(self._body), headers.get("Content-Encoding", ""), self._keep)
+        whole = unpacked and self._whole
+        text = as_text(raw, headers.get("Content-Type", ""), whole)
+        text, cut = fit(secrets.mask(mask_names(text), cut=not whole), self._keep)
+        headers = {name: secrets.mask(value) for name, value in headers.items()}
+        if "Location" in headers:
+            headers["Location"] = mask_names(headers["Location"])
+        return Response(fit_headers(headers), text, cut or not whole)
+
+
+def _explain(failure: Exception, received: _Received, timeout: float) -> tuple[Outcome, str]:
+    """Which kind of failure it was, and what an operator is told of it."""
+    match failure:
+        case TimeoutError():
+            what = "no answer" if received.status_code is None else "no end of the answer"
+            return Outcome.TIMEOUT, f"{what} within {timeout:g} s"
+        case ClientSSLError():
+            return Outcome.TLS, f"no secure connection: {failure.__cause__ or failure}"
+        case ClientConnectorDNSError():
+            return Outcome.CONNECTION, f"the name cannot be resolved: {failure.os_error}"
+        case ClientConnectorError():
+            return Outcome.CONNECTION, f"no connection: {failure.os_error}"
+        case ServerDisconnectedError():
+            return Outcome.CONNECTION, "the connection was closed before an answer came"
+        case ClientPayloadError():
+            return Outcome.CONNECTION, f"the answer broke off: {failure}"
+        case ClientResponseError():
+            return Outcome.CONNECTION, f"the answer is not HTTP: {failure.message}"
+        case _:
+            return Outcome.CONNECTION, f"the connection broke: {failure}"

@@ -1,0 +1,102 @@
+"""Connections that go only where the address rules allow.
+
+A name is resolved once for a connection; every answer is checked; aiohttp gets these answers and
+connects to one of them, with the name as Host and in the TLS handshake. A connection from the pool
+leads to the address that was checked when it was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from aiohttp import TCPConnector
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from drumline.handlers.http.addresses import AddressRules, parse_address
+
+Lookup = Callable[[str, int], Sequence[str]]
+"""The addresses of a name, as `getaddrinfo` knows them. Called in a thread."""
+
+KEEP_ALIVE = 1.5
+"""Seconds an unused connection is kept: less than common servers keep theirs (gunicorn 2, Node and
+uvicorn 5). A request that crosses the server's goodbye is lost without an answer, and whether it
+was acted upon nobody knows; so every call of a job that fires each 5 s would be a gamble."""
+DNS_CACHE = 5
+DNS_THREADS = 16
+"""Lookups of their own: six dead name servers must not hold up whoever else uses the loop's."""
+MOST_ANSWERS = 32
+WANTED_FILES = 16 * 1024
+SPARE_FILES = 256
+
+
+def system_lookup(host: str, port: int) -> Sequence[str]:
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return [str(sockaddr[0]) for *_, sockaddr in infos]
+
+
+class CheckedResolver(AbstractResolver):
+    """Answers with addresses that may be called, or refuses."""
+
+    def __init__(self, rules: AddressRules, lookup: Lookup = system_lookup) -> None:
+        self._rules = rules
+        self._lookup = lookup
+        self._threads = ThreadPoolExecutor(DNS_THREADS, thread_name_prefix="dns")
+        self._vouched: set[str] = set()
+        """Addresses of names that the allowlist names."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        loop = asyncio.get_running_loop()
+        try:
+            answers = await loop.run_in_executor(self._threads, self._lookup, host, port)
+        except UnicodeError as error:  # the idna codec's way to say no
+            raise socket.gaierror(socket.EAI_NONAME, str(error)) from None
+        answers = list(dict.fromkeys(answers))[:MOST_ANSWERS]
+        if self._rules.check_answers(host, port, [parse_address(answer) for answer in answers]):
+            self._vouched.update(answers)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=answer,
+                port=port,
+                family=socket.AF_INET6 if ":" in answer else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for answer in answers
+        ]
+
+    def open_socket(self, info: tuple[Any, ...]) -> socket.socket:
+        """The last door: no socket is made for an address that was not let through before."""
+        family, kind, proto, _, (host, port, *_) = info
+        if host not in self._vouched:
+            self._rules.check_address(parse_address(host), port)
+        return socket.socket(family, kind, proto)
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def connector(resolver: CheckedResolver) -> TCPConnector:
+    return TCPConnector(
+        resolver=resolver,
+        socket_factory=resolver.open_socket,
+        ttl_dns_cache=DNS_CACHE,
+        keepalive_timeout=KEEP_ALIVE,
+        limit=room_for_connections(),
+    )
+
+
+def room_for_connections() -> int:
+    """How many connections may be open; thousands need more files than a shell's limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < WANTED_FILES:
+        soft = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(16, soft - SPARE_FILES)

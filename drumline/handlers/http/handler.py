@@ -1,0 +1,111 @@
+"""The handler of type `http`: a task in, a call out, its result or its failure back.
+
+What makes the call is imported with the first one: a runner that never calls anything does not
+pay for an HTTP library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from drumline.config import Settings, load
+from drumline.domain.task import RunFacts
+from drumline.domain.template import CALLBACK_TOKEN, CALLBACK_URL, Values
+from drumline.errors import WrongUse
+from drumline.handlers.base import Handler, WaitForCallback
+from drumline.handlers.http.addresses import AddressRules
+from drumline.handlers.http.call import DEFAULT_TIMEOUT, TASK_MARGIN, ExecType, HttpParam
+from drumline.handlers.http.prepare import PreparedCall, prepare
+from drumline.handlers.http.result import HttpCallFailed, HttpResult
+from drumline.handlers.http.retry import Outcome
+from drumline.handlers.registry import register
+from drumline.task import Task
+
+if TYPE_CHECKING:
+    from drumline.handlers.http.client import HttpClient
+
+PREPARED = 512
+"""Calls that are kept ready: the runs of a job all have the same param."""
+
+
+class HttpHandler(Handler):
+    """Calls a service over HTTP."""
+
+    target_type = "http"
+    types = ("http",)
+    timeout = DEFAULT_TIMEOUT + TASK_MARGIN
+    callbacks = True
+    param_type = HttpParam
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, HttpClient] = (
+            WeakKeyDictionary()
+        )
+
+    async def process(self, task: Task) -> HttpResult | WaitForCallback:
+        """Calls a service over HTTP; 2xx is success."""
+        prepared = _prepared(task.body.param or "null")
+        call = prepared.call
+        run = task.run
+        values = values_of(task, run)
+        waits = call.exec_type is ExecType.ASYNC
+        if waits and not (values[CALLBACK_URL] and values[CALLBACK_TOKEN]):
+            raise WrongUse(reason="exec_type is ASYNC, and this task has nowhere to be called back")
+        result = await self.client().call(prepared, values, run.trace_id if run else None)
+        if result.outcome is not Outcome.SUCCESS:
+            wanted = call.retry.wants(result.outcome, result.status_code)
+            raise HttpCallFailed(result, final=not wanted)
+        return WaitForCallback(call.callback_timeout, result) if waits else result
+
+    def client(self) -> HttpClient:
+        """The running loop's client."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            from drumline.handlers.http.client import HttpClient
+
+            settings = self._settings or load()
+            keep = settings.http_response_kept
+            client = self._clients[loop] = HttpClient(AddressRules.of(settings), keep=keep)
+        return client
+
+    async def close(self) -> None:
+        """Close the running loop's connections. A runner need not: it ends with its process."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+
+def values_of(task: Task, run: RunFacts | None) -> Values:
+    """What a task's templates may name."""
+    return {
+        "run_id": task.id,
+        "job_id": run.job_id if run else None,
+        "scheduled_time": _moment(run.scheduled_at) if run else None,
+        "attempt": task.attempt,
+        CALLBACK_URL: task.callback_url,
+        CALLBACK_TOKEN: task.callback_token,
+    }
+
+
+@lru_cache(maxsize=256)
+def _moment(us: int) -> str:
+    """Microseconds as ISO 8601 in UTC; a fraction only if there is one."""
+    seconds, fraction = divmod(us, 1_000_000)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{fraction:06d}Z" if fraction else f"{text}Z"
+
+
+@lru_cache(maxsize=PREPARED)
+def _prepared(param: str) -> PreparedCall:
+    return prepare(msgspec.json.decode(param))
+
+
+register("http", HttpHandler)

@@ -1,0 +1,90 @@
+"""What a call came to, and whether it is worth another try. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from drumline.domain.policy import Retry
+from drumline.domain.states import Cause
+
+
+class Outcome(StrEnum):
+    """What a call came to. All but SUCCESS and REFUSED can be named in a retry policy."""
+
+    SUCCESS = "success"  # 2xx
+    INFORMATIONAL = "1xx"  # an upgrade that nobody asked for
+    REDIRECT = "3xx"  # redirects are not followed
+    CLIENT_ERROR = "4xx"
+    SERVER_ERROR = "5xx"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"  # no name, no connection, or no whole HTTP answer from it
+    TLS = "tls"
+    REFUSED = "refused"  # by the address rules: trying again would be refused again
+
+
+_NEVER = (Outcome.SUCCESS, Outcome.REFUSED)
+CALLBACK_TIMEOUT = Cause.CALLBACK_TIMEOUT.value
+"""What an ASYNC call can come to besides, after its answer."""
+RETRIABLE = frozenset({outcome.value for outcome in Outcome} - {*_NEVER} | {CALLBACK_TIMEOUT})
+DEFAULT_ON = ("timeout", "connection", "5xx", "408", "425", "429", CALLBACK_TIMEOUT)
+LONGEST_WAIT = 24 * 3600.0
+
+
+def outcome_of(status_code: int) -> Outcome:
+    """2xx is success; the first digit names the rest."""
+    if 200 <= status_code < 300:
+        return Outcome.SUCCESS
+    # A code that HTTP does not have (aiohttp reads 0..999) is the server's error.
+    return _BY_DIGIT.get(status_code // 100, Outcome.SERVER_ERROR)
+
+
+_BY_DIGIT = {1: Outcome.INFORMATIONAL, 3: Outcome.REDIRECT, 4: Outcome.CLIENT_ERROR}
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How often a call is tried, how long apart, and after which outcomes."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=100)] = 1
+    delay: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 1.0
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    max_delay: Annotated[float, Meta(gt=0, le=LONGEST_WAIT)] = 600.0
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
+    on: tuple[str | int, ...] = DEFAULT_ON
+    """Outcomes, or single status codes."""
+
+    def problem(self) -> str | None:
+        """What is wrong with `on`; the types say the rest."""
+        for entry in self.on:
+            text = str(entry)
+            if text not in RETRIABLE and not (
+                len(text) == 3 and text.isascii() and text.isdigit() and text[0] in "1345"
+            ):
+                names = ", ".join(sorted(RETRIABLE))
+                return f"{entry!r} is neither one of {names} nor a status code that is a failure"
+        return None
+
+    def wants(self, outcome: Outcome, status_code: int | None = None) -> bool:
+        """Is this outcome one to try again after?"""
+        if outcome in _NEVER:
+            return False
+        named = {str(entry) for entry in self.on}
+        return outcome.value in named or str(status_code) in named
+
+    def as_retry(self) -> Retry:
+        """The run's retry rule. It knows causes only: that an error is one to try again after is
+        said by the error itself (`HttpCallFailed.final`)."""
+        named = {str(entry) for entry in self.on}
+        causes = [Cause.ERROR.value]
+        causes += [c.value for c in (Cause.TIMEOUT, Cause.CALLBACK_TIMEOUT) if c.value in named]
+        return Retry(
+            self.max_attempts - 1,
+            self.delay,
+            self.factor,
+            self.max_delay,
+            self.jitter,
+            tuple(causes),
+        )

@@ -1,0 +1,125 @@
+"""What a batch would do to a target, found out where its handler lives and without doing it.
+
+`drumline batch submit --dry-run` schedules a task of one of these types for each of the first
+targets. It calls the real handler's `build_param` and `is_finished`, which only look, in a runner
+like any other task: so users' code is imported nowhere else, and is stopped if it takes too long.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from drumline.domain.policy import OnDeath
+from drumline.domain.preview import ASYNC, SYNC, TARGET_TYPE, PreviewParam
+from drumline.domain.states import TaskState
+from drumline.domain.task import Body, Due, encode_body
+from drumline.domain.verdict import RESULT_LIMIT
+from drumline.errors import WrongUse
+from drumline.handlers.base import Change, Handler, Registered
+from drumline.handlers.registry import register, registry
+from drumline.task import Task
+
+
+class Preview(Handler):
+    """For handlers whose methods are plain."""
+
+    target_type: ClassVar[str] = TARGET_TYPE
+    types: ClassVar[tuple[str, ...]] = (SYNC,)
+    on_death: ClassVar[OnDeath] = OnDeath.FAIL
+    param_type: ClassVar[Any] = PreviewParam
+
+    def process(self, task: Task) -> dict[str, Any]:
+        """Look what a task of a batch would change. Used by `batch submit --dry-run`."""
+        registered, inner = _meant(task)
+        change = _captured(inner, registered.handler.build_param(inner))
+        return _told(change, registered.handler.is_finished(inner))
+
+
+class AsyncPreview(Handler):
+    """For handlers whose methods are async: they must run in the runner's own event loop."""
+
+    target_type: ClassVar[str] = TARGET_TYPE
+    types: ClassVar[tuple[str, ...]] = (ASYNC,)
+    on_death: ClassVar[OnDeath] = OnDeath.FAIL
+    param_type: ClassVar[Any] = PreviewParam
+
+    async def process(self, task: Task) -> dict[str, Any]:
+        """Look what a task of a batch would change. Used by `batch submit --dry-run`."""
+        registered, inner = _meant(task)
+        change = _captured(inner, await _resolved(registered.handler.build_param(inner)))
+        return _told(change, await _resolved(registered.handler.is_finished(inner)))
+
+
+def _meant(task: Task) -> tuple[Registered, Task]:
+    """The handler of the task that would be, and that task."""
+    param = msgspec.convert(task.param, PreviewParam)
+    key = f"{param.target_type}/{param.type}"
+    if key not in registry:
+        raise WrongUse(reason=f"this worker cannot run {key}")
+    body = Body(
+        region=task.region,
+        target_id=param.target_id,
+        target_name=param.target_name,
+        target_env=param.target_env,
+        instance_id=None,
+        param=None if param.param is None else msgspec.json.encode(param.param).decode(),
+        before_update=None,
+        after_update=None,
+        batch=msgspec.msgpack.encode(param.batch),
+        run=None,
+    )
+    due = Due(
+        id=task.id,
+        version=0,
+        status=TaskState.PENDING,
+        type=param.type,
+        target_type=param.target_type,
+        priority=0,
+        due_at=0,
+        timeout_ms=0,
+        batch_id=None,
+        attempt=0,
+        retry_time=0,
+        failures=0,
+        deaths=0,
+        env=param.batch.env,
+        retry=None,
+        job_id=None,
+        body=encode_body(body),
+    )
+    return registry[key], Task(due)
+
+
+def _captured(inner: Task, change: Any) -> Change | None:
+    if change is None:
+        return None
+    if not isinstance(change, Change):
+        raise WrongUse(reason=f"build_param must return a Change or None, not {change!r}")
+    # As the real task would get it back: through JSON.
+    before, after = (msgspec.json.decode(msgspec.json.encode(half)) for half in change)
+    inner.captured(before, after)
+    return Change(before, after)
+
+
+async def _resolved(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value
+
+
+def _told(change: Change | None, finished: Any) -> dict[str, Any]:
+    before, after = (None, None) if change is None else change
+    told = {"captures": change is not None, "finished": bool(finished)}
+    whole = {**told, "before": before, "after": after}
+    if len(msgspec.json.encode(whole)) <= RESULT_LIMIT:
+        return whole
+    return {**told, "before": _cut(before), "after": _cut(after)}
+
+
+def _cut(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return f"{text[:1000]}… ({len(text)} characters)"
+
+
+register(TARGET_TYPE, Preview)
+register(TARGET_TYPE, AsyncPreview)

@@ -1,0 +1,109 @@
+"""The registry: which handler serves a target type and a batch type, and how they are found."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from drumline.domain.policy import HandlerSpec, Retry
+from drumline.errors import WrongUse
+from drumline.handlers.base import FunctionHandler, Handler, Registered, specs_of
+from drumline.task import Task
+
+ENTRY_POINTS = "drumline.handlers"
+
+F = TypeVar("F", bound=Callable[[Task], Any])
+
+
+class Registry:
+    """Handlers by the key `target type/batch type`."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Registered] = {}
+
+    def __getitem__(self, key: str) -> Registered:
+        return self._handlers[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._handlers
+
+    def manifest(self) -> list[HandlerSpec]:
+        return [self._handlers[key].spec for key in sorted(self._handlers)]
+
+    def add(self, handler: Handler, origin: str) -> None:
+        """All of a handler's types, or none of them."""
+        specs = specs_of(handler, origin)
+        for spec in specs:
+            known = self._handlers.get(spec.key)
+            # The same origin is the same module, imported again.
+            if known is not None and known.spec.origin != origin:
+                raise WrongUse(
+                    reason=f"{spec.key} is served by {known.spec.origin} and by {origin}"
+                )
+        self._handlers.update((spec.key, Registered(spec, handler)) for spec in specs)
+
+
+registry = Registry()
+"""The registry of this process."""
+
+
+def handler(
+    name: str,
+    *,
+    timeout: float | None = None,
+    retries: int = 0,
+    delay: float = 1.0,
+    factor: float = 2.0,
+    most: float = 600.0,
+    jitter: float = 0.25,
+    on_death: str = "retry",
+    callbacks: bool = False,
+    param_type: Any = None,
+    target_type: str | None = None,
+) -> Callable[[F], F]:
+    """Make a function the handler of the target type and batch type of this name."""
+    if not isinstance(name, str):
+        raise WrongUse(reason='the decorator needs a name: @handler("mail.send")')
+
+    def decorate(function: F) -> F:
+        wrapped = FunctionHandler(function)
+        wrapped.target_type = target_type or name  # type: ignore[misc]  # one class, many names
+        wrapped.types = (name,)  # type: ignore[misc]
+        wrapped.timeout = timeout  # type: ignore[misc]
+        wrapped.retry = Retry(retries, delay, factor, most, jitter)  # type: ignore[misc]
+        wrapped.on_death = on_death  # type: ignore[misc, assignment]  # checked by the registry
+        wrapped.callbacks = callbacks  # type: ignore[misc]
+        wrapped.param_type = param_type  # type: ignore[misc]
+        registry.add(wrapped, f"{function.__module__}:{function.__qualname__}")
+        return function
+
+    return decorate
+
+
+def register(target_type: str, factory: Callable[[], Handler]) -> None:
+    """Serve a target type with what the factory makes."""
+    made = factory()
+    if not isinstance(made, Handler):
+        raise WrongUse(reason=f"{factory!r} made {made!r}, which is not a drumline.Handler")
+    made.target_type = target_type  # type: ignore[misc]  # the registration's name wins
+    registry.add(made, f"{type(made).__module__}:{type(made).__qualname__}")
+
+
+def discover(imports: Iterable[str]) -> list[str]:
+    """Import whatever may register handlers. Returns what went wrong, a text for each."""
+    from importlib.metadata import entry_points  # 20 ms that only a runner needs
+
+    problems = []
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except (Exception, SystemExit):
+            problems.append(f"entry point {point.name} ({point.value}): {traceback.format_exc()}")
+    for module in imports:
+        try:
+            importlib.import_module(module)
+        except (Exception, SystemExit):
+            problems.append(f"import {module}: {traceback.format_exc()}")
+    return problems
