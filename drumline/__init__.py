@@ -1,0 +1,35 @@
+"""Drumline: a durable job scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drumline.enqueue import enqueue, enqueue_many
+from drumline.handlers.base import Change, Handler, NoRetry, WaitForCallback
+from drumline.handlers.registry import handler, register
+from drumline.task import Task
+
+if TYPE_CHECKING:
+    from drumline.client import Client
+
+__all__ = [
+    "Change",
+    "Client",
+    "Handler",
+    "NoRetry",
+    "Task",
+    "WaitForCallback",
+    "enqueue",
+    "enqueue_many",
+    "handler",
+    "register",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs sockets only when it is asked for: a runner needs none."""
+    if name == "Client":
+        from drumline.client import Client
+
+        return Client
+    raise AttributeError(f"module 'drumline' has no attribute {name!r}")

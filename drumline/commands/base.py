@@ -1,0 +1,105 @@
+"""What a command is: its message, its server half, and (beside it, in its file) its CLI half.
+
+The message is a struct: its fields are the command's arguments, checked wherever they come from.
+A `Query` answers; a `Change` is done at most once for a request id, in one transaction with its
+answer, and may then have effects outside of the database, each harmless when repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from drumline.commands.fields import explained
+from drumline.config import Settings
+from drumline.errors import Conflict, WrongUse
+
+if TYPE_CHECKING:
+    from drumline.store.database import Database
+    from drumline.store.tx import Tx
+
+REQUEST_ID_LIMIT = 64
+TRIES = 5
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What a server half may use."""
+
+    settings: Settings
+    database: Any
+    ask: Callable[..., dict[str, Any]]
+    """Ask the dispatcher: `ask("queue")`, `ask("drain", name=…)`."""
+    ring: Callable[[], None]
+    """Tell the scanner that there is something new."""
+    actor: str = ""
+
+    @property
+    def db(self) -> Database:
+        return self.database  # type: ignore[no-any-return]  # Any above keeps SQL out of the CLI
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The root of all commands."""
+
+    name: ClassVar[str]
+
+
+class Query(Command, frozen=True, kw_only=True):
+    """A command that changes nothing."""
+
+    def answer(self, context: Context) -> dict[str, Any]:
+        raise WrongUse(reason=f"{self.name} has no answer")
+
+
+class Change(Command, frozen=True, kw_only=True):
+    """A command that changes something."""
+
+    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+        """Inside the transaction. The answer is kept with the request."""
+        raise WrongUse(reason=f"{self.name} changes nothing")
+
+    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
+        """After the commit, and again if the request is repeated."""
+        context.ring()
+
+
+def read(kind: type[Command], arguments: dict[str, Any]) -> Command:
+    """A command from its arguments, or an error that names the one that is wrong."""
+    try:
+        return msgspec.convert(arguments, kind)
+    except msgspec.ValidationError as error:
+        raise WrongUse(reason=f"{kind.name}: {explained(error)}") from None
+
+
+def carry_out(command: Command, request_id: str, context: Context) -> dict[str, Any]:
+    """The one way in which every door (control socket, REST) has a command done."""
+    if isinstance(command, Query):
+        return command.answer(context)
+    if not isinstance(command, Change):
+        raise WrongUse(reason=f"{command.name} cannot be carried out")
+    if not 0 < len(request_id) <= REQUEST_ID_LIMIT:
+        raise WrongUse(reason=f"a request id has 1 to {REQUEST_ID_LIMIT} characters")
+    answer = _once(command, request_id, context)
+    command.afterwards(context, answer)
+    return answer
+
+
+def _once(command: Change, request_id: str, context: Context) -> dict[str, Any]:
+    from sqlalchemy.exc import IntegrityError
+
+    from drumline.store.batches import PhaseChanged
+    from drumline.store.requests import once
+    from drumline.store.runs import Raced
+
+    for _ in range(TRIES):
+        try:
+            return once(
+                context.db, request_id, command.name, lambda tx: command.change(tx, context)
+            )
+        except (IntegrityError, PhaseChanged, Raced):
+            # Another was faster, after we had looked and before we wrote. Looking again finds
+            # what it did, and says so better than the database does.
+            continue
+    raise Conflict(reason=f"{command.name} met others who change the same; try again")

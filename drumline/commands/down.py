@@ -1,0 +1,30 @@
+"""`drumline down`: have everything drain and stop. Needs no gateway."""
+
+from __future__ import annotations
+
+import click
+
+from drumline.commands import groups
+
+
+@groups.root.command("down", epilog="drumline down")
+def down() -> None:
+    """Drain and stop all processes of this node."""
+    from drumline import config, node
+    from drumline.shutdown import drain
+    from drumline.talk import Line
+
+    settings = config.load()
+    path = settings.run_path
+    running = len(node.living(path))
+    if running:
+        try:
+            with Line() as line:
+                drain(settings, line.say)
+        except KeyboardInterrupt:
+            click.echo("The processes go on draining; `drumline status` shows them.", err=True)
+            raise
+    if groups.wants_json():
+        click.echo(f'{{"stopped": {running}}}')
+    else:
+        click.echo(f"Drumline in {path} is down." if running else f"Nothing runs in {path}.")

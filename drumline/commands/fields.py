@@ -1,0 +1,91 @@
+"""What commands' arguments and answers are made of, the same at every door."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from drumline.errors import WrongUse
+
+LARGEST_ID = 2**63 - 1
+PARAM_LIMIT = 1024 * 1024
+"""Bytes of JSON in one parameter."""
+LONGEST_TIMEOUT = 14 * 86400
+LATEST = 253_402_300_799
+"""The last second of the year 9999."""
+PAGE_LIMIT = 1000
+
+Id = Annotated[int, Meta(ge=1, le=LARGEST_ID)]
+Text64 = Annotated[str, Meta(max_length=64)]
+Text128 = Annotated[str, Meta(max_length=128)]
+Text255 = Annotated[str, Meta(max_length=255)]
+Type = Annotated[str, Meta(min_length=1, max_length=128)]
+Priority = Annotated[int, Meta(ge=0, le=9)]
+Timeout = Annotated[float, Meta(ge=0.001, le=LONGEST_TIMEOUT)]
+Limit = Annotated[int, Meta(ge=1, le=PAGE_LIMIT)]
+
+_PLACE = re.compile(r"(?s)(.*) - at `\$\.?(.+)`")
+
+
+def explained(error: msgspec.ValidationError) -> str:
+    """A validation error that begins with the name of the field that is wrong."""
+    found = _PLACE.fullmatch(str(error))
+    if found is None:
+        return _lower(str(error))
+    return f"{found[2]}: {_lower(found[1])}"
+
+
+def as_json(value: Any) -> str | None:
+    """A parameter as it is stored, unless it is too large to be one."""
+    if value is None:
+        return None
+    document = msgspec.json.encode(value)
+    if len(document) > PARAM_LIMIT:
+        raise WrongUse(
+            reason=f"a parameter has {len(document)} bytes, at most {PARAM_LIMIT} are taken"
+        )
+    return document.decode()
+
+
+def from_json(text: str | None) -> Any:
+    """A stored document as an answer has it."""
+    return None if text is None else msgspec.json.decode(text)
+
+
+def iso(micros: int | None) -> str | None:
+    """A stored time as every answer has it: ISO 8601 in UTC."""
+    if micros is None:
+        return None
+    moment = datetime.fromtimestamp(micros // 1_000_000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros % 1_000_000:06d}Z"
+
+
+def moment(text: str) -> int:
+    """A time that someone wrote, in microseconds: ISO 8601 with a zone, or epoch seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = _from_iso(text)
+    if not 0 <= seconds <= LATEST:
+        raise WrongUse(reason=f"{text!r} is not a time between the years 1970 and 9999")
+    return round(seconds * 1_000_000)
+
+
+def _from_iso(text: str) -> float:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUse(
+            reason=f"{text!r} is not a time: write 2030-01-31T12:00:00Z, or epoch seconds"
+        ) from None
+    if found.tzinfo is None:
+        raise WrongUse(reason=f"{text!r} has no time zone: add Z, or an offset like +02:00")
+    return found.timestamp()
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

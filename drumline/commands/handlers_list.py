@@ -1,0 +1,56 @@
+"""`drumline handlers list`: what the workers of this region have announced that they can run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drumline.commands import groups, server, terminal
+from drumline.commands.base import Context, Query
+
+if TYPE_CHECKING:
+    from drumline.domain.policy import HandlerSpec
+
+
+class HandlersList(Query, frozen=True, kw_only=True):
+    name: ClassVar[str] = "handlers.list"
+
+    def answer(self, context: Context) -> dict[str, Any]:
+        region = context.settings.region
+        specs = context.db.read(lambda tx: server.handlers.known(tx, region))
+        return {"handlers": [described(spec) for spec in specs]}
+
+
+def described(spec: HandlerSpec) -> dict[str, Any]:
+    """A handler as every door shows it."""
+    return {
+        "target_type": spec.target_type,
+        "type": spec.type,
+        "timeout": spec.timeout,
+        "retries": spec.retry.retries,
+        "async": spec.is_async,
+        "captures": spec.captures,
+        "rolls_back": spec.rolls_back,
+        "on_death": spec.on_death,
+        "origin": spec.origin,
+        "doc": spec.doc,
+        "schema": spec.schema,
+    }
+
+
+@groups.handlers.command(
+    "list",
+    epilog="""
+        drumline handlers list
+        drumline handlers list --json | jq -r '.handlers[].type'
+    """,
+)
+def list_() -> None:
+    """List what the workers can run."""
+    found = terminal.ask("handlers.list", {})
+    rows = [
+        (one["type"], one["target_type"], one["timeout"], one["retries"], one["async"],
+         one["rolls_back"], one["doc"])
+        for one in found["handlers"]
+    ]  # fmt: skip
+    columns = ("type", "target type", "timeout", "retries", "async", "rolls back", "does")
+    terminal.table(found, columns, rows, nothing="No worker has announced anything yet.")

@@ -1,0 +1,49 @@
+"""`drumline status`: every process of this node, whether or not the gateway answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.commands import groups, terminal
+
+if TYPE_CHECKING:
+    from drumline.node import Process
+
+COLUMNS = ("name", "state", "pid", "up", "memory")
+NOTHING_RUNS = 3
+
+
+@groups.root.command("status", epilog="drumline status\ndrumline status --json")
+def status() -> int:
+    """List the processes of this node. Exit code 3 if nothing runs."""
+    from drumline import config, node
+
+    path = config.load().run_path
+    found = node.processes(path)
+    nothing = f"Nothing runs in {path}; start it with `drumline up`."
+    terminal.table(found, COLUMNS, map(row, found), nothing)
+    return 0 if any(process.is_alive for process in found) else NOTHING_RUNS
+
+
+def row(process: Process) -> tuple[str, str, int | None, str | None, str | None]:
+    """A process as people read it."""
+    return (
+        process.name,
+        process.state,
+        process.pid,
+        None if process.uptime is None else duration(process.uptime),
+        None if process.memory_mb is None else f"{process.memory_mb:.0f} MB",
+    )
+
+
+def duration(seconds: float) -> str:
+    """A time span in its two largest units."""
+    whole = int(seconds)
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    if minutes:
+        return f"{minutes} min {whole % 60} s"
+    return f"{whole} s"

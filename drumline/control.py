@@ -1,0 +1,113 @@
+"""The control socket: how the CLI and the SDK talk to the gateway.
+
+It lives here and not with the processes' protocol, so that users' programs import nothing but
+`drumline`. One request, one answer; a request that got no answer is sent again with its id, and
+the gateway does it once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from drumline.errors import DecodeError, DrumlineError, NotReachable, by_code
+
+VERSION = 1
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A command and the id that makes it happen once."""
+
+    id: str
+    command: str
+    arguments: dict[str, Any]
+    version: int = VERSION
+    actor: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What came of it: data, or an error's name and sentence."""
+
+    id: str
+    data: dict[str, Any] | None = None
+    error: str | None = None
+    message: str = ""
+
+
+encode = msgspec.msgpack.Encoder().encode
+_requests = msgspec.msgpack.Decoder(Request)
+_answers = msgspec.msgpack.Decoder(Answer)
+
+
+def decode_request(frame: bytes) -> Request:
+    try:
+        request = _requests.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(reason=str(error)) from None
+    if request.version != VERSION:
+        raise DecodeError(reason=f"control version {request.version}, this is {VERSION}")
+    return request
+
+
+class Control:
+    """A connection to a gateway. Not for use by two threads at once."""
+
+    def __init__(self, endpoint: str, timeout: float = 30.0, actor: str = "") -> None:
+        import zmq
+
+        self._zmq = zmq
+        self._endpoint = endpoint
+        self._timeout = timeout
+        self._actor = actor
+        self._context = zmq.Context(io_threads=1)
+        self._socket = self._connect()
+
+    def call(
+        self, command: str, arguments: dict[str, Any], request_id: str | None = None
+    ) -> dict[str, Any]:
+        """Do a command; raises the error that the gateway answered with."""
+        request = Request(request_id or new_request_id(), command, arguments, actor=self._actor)
+        answer = self._exchange(request)
+        if answer.error is not None:
+            raise by_code(answer.error, answer.message)
+        return answer.data or {}
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+        self._context.term()
+
+    def _exchange(self, request: Request) -> Answer:
+        if not self._socket.poll(2000, self._zmq.POLLOUT):
+            raise NotReachable(
+                what="The gateway", reason=f"nobody answers at {self._endpoint}; is Drumline up?"
+            )
+        self._socket.send(encode(request))
+        while self._socket.poll(int(self._timeout * 1000)):
+            answer = _answers.decode(self._socket.recv())
+            if answer.id in (request.id, ""):  # without an id: it could not even be read
+                return answer
+        self._socket.close(linger=0)
+        self._socket = self._connect()
+        raise NotReachable(what="The gateway", reason=f"no answer within {self._timeout:g} s")
+
+    def _connect(self) -> Any:
+        socket = self._context.socket(self._zmq.DEALER)
+        socket.setsockopt(self._zmq.IMMEDIATE, 1)
+        socket.setsockopt(self._zmq.LINGER, 0)
+        socket.connect(self._endpoint)
+        return socket
+
+
+def new_request_id() -> str:
+    return uuid.uuid4().hex
+
+
+def refusal(request_id: str, error: Exception) -> Answer:
+    """An error as an answer. What is not ours is not explained to strangers."""
+    if isinstance(error, DrumlineError):
+        # A kind that the caller knows: it may not have imported where the error itself is defined.
+        known = next(kind for kind in type(error).__mro__ if kind.__module__ == "drumline.errors")
+        return Answer(request_id, error=known.__name__, message=str(error))
+    return Answer(request_id, error="DrumlineError", message="an internal error; see the log")

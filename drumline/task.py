@@ -1,0 +1,130 @@
+"""A task as its handler sees it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from drumline.domain.task import (
+    BatchFacts,
+    Body,
+    Due,
+    RunFacts,
+    decode_batch,
+    decode_body,
+    decode_run,
+)
+
+_UNREAD: Any = object()
+
+
+class Task:
+    """One execution. What a handler does not look at is never decoded."""
+
+    __slots__ = (
+        "_after", "_batch", "_before", "_body", "_param", "attempt", "batch_id", "callback_token",
+        "callback_url", "env", "fence", "id", "status", "target_type", "type",
+    )  # fmt: skip
+
+    def __init__(self, due: Due, callback: tuple[str, str] | None = None) -> None:
+        self.id = due.id
+        self.type = due.type
+        self.target_type = due.target_type
+        self.status = due.status
+        self.batch_id = due.batch_id
+        self.env = due.env
+        self.attempt = due.attempt + 1
+        self.fence = due.fence
+        """Grows with every execution of this task: pass it on to what you change, so that it can
+        refuse an older one that comes late."""
+        self.callback_url: str | None = callback and callback[0]
+        """Where this very attempt can be called back, if its handler asks for callbacks."""
+        self.callback_token: str | None = callback and callback[1]
+        self._body: Body | bytes = due.body
+        self._param: Any = _UNREAD
+        self._before: Any = _UNREAD
+        self._after: Any = _UNREAD
+        self._batch: Any = _UNREAD
+
+    def __repr__(self) -> str:
+        return f"<Task {self.id} {self.type} attempt {self.attempt}>"
+
+    @property
+    def body(self) -> Body:
+        if isinstance(self._body, bytes):
+            self._body = decode_body(self._body)
+        return self._body
+
+    @property
+    def param(self) -> Any:
+        """What was submitted, decoded from JSON."""
+        if self._param is _UNREAD:
+            self._param = _decoded(self.body.param)
+        return self._param
+
+    @property
+    def before_update(self) -> Any:
+        """The state that was captured before the first change; a rollback restores it."""
+        if self._before is _UNREAD:
+            self._before = _decoded(self.body.before_update)
+        return self._before
+
+    @property
+    def after_update(self) -> Any:
+        """The state that this task is to bring about."""
+        if self._after is _UNREAD:
+            self._after = _decoded(self.body.after_update)
+        return self._after
+
+    def captured(self, before: object, after: object) -> None:
+        """Take over what the handler's build_param found."""
+        self._before, self._after = before, after
+
+    @property
+    def batch(self) -> BatchFacts | None:
+        """What is known of the batch this task belongs to."""
+        if self._batch is _UNREAD:
+            self._batch = None if self.body.batch is None else decode_batch(self.body.batch)
+        return self._batch  # type: ignore[no-any-return]  # set just above
+
+    @property
+    def run(self) -> RunFacts | None:
+        """The firing of a job that this task is the run of."""
+        return None if self.body.run is None else decode_run(self.body.run)
+
+    @property
+    def target_id(self) -> str | None:
+        return self.body.target_id
+
+    @property
+    def target_name(self) -> str | None:
+        return self.body.target_name
+
+    @property
+    def target_env(self) -> str | None:
+        return self.body.target_env
+
+    @property
+    def instance_id(self) -> str | None:
+        return self.body.instance_id
+
+    @property
+    def region(self) -> str:
+        return self.body.region
+
+    def log(self, message: str, **fields: object) -> None:
+        """Write a line to the worker's log that carries this task's ids."""
+        line = {
+            "event": message, "action": "task_log", "task_id": self.id, "batch_id": self.batch_id,
+            "type": self.type, "attempt": self.attempt,
+        }  # fmt: skip
+        if (run := self.run) is not None:
+            line |= {"job_id": run.job_id, "trace_id": run.trace_id}
+        line |= fields
+        print(msgspec.json.encode(line, enc_hook=str).decode(), file=sys.stderr, flush=True)
+
+
+def _decoded(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

@@ -1,0 +1,199 @@
+"""Test handlers without processes and without a database.
+
+    from drumline.testing import run
+
+    def test_send():
+        outcome = run(send, {"to": "a@b.c"}, attempt=2)
+        assert outcome.result == {"sent": True}
+
+`run` takes a handler in any form (a function with or without its decorator, a handler class or
+object, or the name of a registered type) and leads a task through the very life that it has in a
+worker: capture, already finished?, process; or rollback. What would travel as JSON travels as
+JSON here too. Timeouts are not held and nothing is retried: an attempt is one call of `run`.
+
+    done = run(Switch, target_id="db-1", param={"az": "b"})
+    assert done.steps == ("build_param", "is_finished", "process")
+    undone = run(Switch, target_id="db-1", rollback=True, before_update=done.before)
+
+What the handler raises is raised; with `catch=True` it is the outcome's `error`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from drumline.domain.states import TaskState
+from drumline.domain.task import BatchFacts, Body, Due, encode_body
+from drumline.errors import WrongUse
+from drumline.handlers.base import METHODS, FunctionHandler, Handler, Registered, specs_of
+from drumline.handlers.registry import registry
+from drumline.runner.execute import Life, begun, drive, drive_async, life, result_text
+from drumline.task import Task
+
+__all__ = ["Outcome", "run"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one attempt."""
+
+    result: Any = None
+    """What the handler returned, as whoever asks for the result gets it: through JSON."""
+    error: BaseException | None = None
+    before: Any = None
+    """The state that a rollback would bring back: captured now, or given to `run`."""
+    after: Any = None
+    steps: tuple[str, ...] = ()
+    """The handler's methods in the order in which they were called."""
+    wait: float | None = None
+    """Seconds in which the run waits to be called back, if the handler asked for that."""
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass
+class _Recorder:
+    """Calls a handler's methods and remembers which."""
+
+    handler: Handler
+    steps: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in METHODS:
+            self.steps.append(name)
+        return getattr(self.handler, name)
+
+
+def run(
+    handler: str | Callable[[Task], Any] | Handler | type[Handler],
+    param: Any = None,
+    *,
+    type: str | None = None,
+    target_type: str | None = None,
+    target_id: str | None = None,
+    target_name: str | None = None,
+    target_env: str | None = None,
+    instance_id: str | None = None,
+    before_update: Any = None,
+    after_update: Any = None,
+    attempt: int = 1,
+    rollback: bool = False,
+    batch: BatchFacts | None = None,
+    fence: int = 1,
+    catch: bool = False,
+) -> Outcome:
+    """Run one attempt of one task. `type` chooses among those that a class handler serves."""
+    registered = _found(handler, type, target_type)
+    spec = registered.spec
+    if rollback and not spec.rolls_back:
+        raise WrongUse(reason=f"{spec.origin} has no rollback method")
+    body = Body(
+        region="test" if batch is None or batch.region is None else batch.region,
+        target_id=target_id,
+        target_name=target_name,
+        target_env=target_env,
+        instance_id=instance_id,
+        param=_json(param, "param"),
+        before_update=_json(before_update, "before_update"),
+        after_update=_json(after_update, "after_update"),
+        batch=None if batch is None else msgspec.msgpack.encode(batch),
+        run=None,
+    )
+    task = Task(
+        Due(
+            id=1,
+            version=fence - 1,
+            status=TaskState.ROLLBACK_PENDING if rollback else TaskState.PENDING,
+            type=spec.type,
+            target_type=spec.target_type,
+            priority=5,
+            due_at=0,
+            timeout_ms=int(spec.timeout * 1000),
+            batch_id=None if batch is None else batch.id,
+            attempt=attempt - 1,
+            retry_time=0,
+            failures=0,
+            deaths=0,
+            env=None if batch is None else batch.env,
+            retry=None,
+            job_id=None,
+            body=encode_body(body),
+        ),
+        ("http://drumline.test/api/v1/callbacks/1", "a-token") if spec.callbacks else None,
+    )
+    recorder = _Recorder(registered.handler)
+    watched: Any = recorder  # it answers to whatever a handler answers to
+    steps = life(task, Registered(spec, watched), capture=lambda before, after: True)
+    result, error, wait = None, None, None
+    try:
+        value, wait = begun(_completed(steps, spec.is_async), task, registered)
+        text = result_text(value)
+        result = None if text is None else msgspec.json.decode(text)
+    except (Exception, SystemExit) as caught:
+        if not catch:
+            raise
+        error = caught
+    steps_taken = tuple(recorder.steps)
+    return Outcome(result, error, task.before_update, task.after_update, steps_taken, wait)
+
+
+def _found(handler: Any, name: str | None, target_type: str | None) -> Registered:
+    """The handler, with the manifest line that it has in production."""
+    if isinstance(handler, str):
+        return _registered(handler, target_type)
+    if isinstance(handler, type) and issubclass(handler, Handler):
+        handler = handler()
+    if not isinstance(handler, Handler):
+        for spec in registry.manifest():
+            if registry[spec.key].handler.process is handler:
+                return registry[spec.key]
+        handler = FunctionHandler(handler)
+        handler.types = (name or "test",)
+    if target_type or not getattr(handler, "target_type", None):
+        handler.target_type = target_type or "test"
+    specs = specs_of(handler, f"{type(handler).__module__}:{type(handler).__qualname__}")
+    for spec in specs:
+        if name in (None, spec.type):
+            return Registered(spec, handler)
+    served = ", ".join(spec.type for spec in specs)
+    raise WrongUse(reason=f"the handler does not serve type {name!r}, but {served}")
+
+
+def _registered(name: str, target_type: str | None) -> Registered:
+    specs = registry.manifest()
+    fitting = [s for s in specs if s.type == name and target_type in (None, s.target_type)]
+    if len(fitting) != 1:
+        known = ", ".join(spec.key for spec in fitting or specs) or "none"
+        raise WrongUse(
+            reason=f"{len(fitting)} handlers are registered for type {name!r}"
+            f" (their modules must be imported first); known: {known}"
+        )
+    return registry[fitting[0].key]
+
+
+def _json(value: Any, what: str) -> str | None:
+    if value is None:
+        return None
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WrongUse(reason=f"{what} does not fit into JSON: {error}") from None
+
+
+def _completed(steps: Life, is_async: bool) -> Any:
+    if not is_async:
+        return drive(steps)
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise WrongUse(
+            reason="an event loop is running here: await asyncio.to_thread(run, …) instead"
+        )
+    return asyncio.run(drive_async(steps))

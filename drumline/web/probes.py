@@ -1,0 +1,25 @@
+"""`/healthz` and `/readyz`: what a load balancer or a person asks first."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from drumline import readiness
+from drumline.commands.base import Context
+
+
+def routes(context: Context) -> list[Route]:
+    async def healthz(request: Request) -> JSONResponse:
+        """The process lives and answers."""
+        return JSONResponse({"alive": True})
+
+    def readyz(request: Request) -> JSONResponse:
+        """Work can be taken and done; if not, why not."""
+        missing = readiness.missing(context)
+        return JSONResponse(
+            {"ready": not missing, "missing": missing}, status_code=503 if missing else 200
+        )
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz)]
