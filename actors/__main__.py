@@ -1,0 +1,34 @@
+"""`drumline actor NAME`: run one of the processes in the foreground."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+
+import structlog
+
+from drumline import config, logs
+from drumline.errors import DrumlineError, WrongUse
+
+KINDS = ("scanner", "dispatcher", "worker", "ticker", "reaper", "gateway")
+
+
+def main(name: str) -> None:
+    """A worker is called worker-1, worker-2 …; the others by their kind."""
+    kind = name.partition("-")[0]
+    if kind not in KINDS:
+        raise WrongUse(reason=f"there is no actor {name!r}; known: {', '.join(KINDS)}")
+    settings = config.load()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us all
+    metrics_dir = settings.run_path / "metrics"
+    metrics_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)  # read when metrics are imported
+    logs.configure(name, settings.log_level)
+    log = structlog.get_logger()
+    actor = importlib.import_module(f"actors.{kind}")
+    try:
+        actor.run(settings, name) if kind == "worker" else actor.run(settings)
+    except DrumlineError as error:
+        log.error("The process ends.", action="ended", error=str(error))
+        raise SystemExit(error.exit_code) from None

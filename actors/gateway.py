@@ -1,0 +1,137 @@
+"""The gateway: the doors through which operators and programs come. It has one way in for all."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from typing import Any
+
+import structlog
+import zmq
+from msgspec.structs import replace
+
+from actors.link import Link
+from actors.loop import Loop
+from actors.web_server import WebServer
+from drumline import commands, metrics
+from drumline.config import Settings
+from drumline.control import Answer, Request, decode_request, encode, refusal
+from drumline.errors import DecodeError, DrumlineError, NotReachable
+from drumline.store import schema
+from drumline.store.database import Database
+from protocol import sockets
+from protocol.messages import AnyMessage, Ask, Hello, Told, Trigger
+
+log = structlog.get_logger()
+
+THREADS = 4
+ASK_SECONDS = 3.0
+
+
+class Gateway:
+    """One per node."""
+
+    def __init__(self, settings: Settings, loop: Loop, database: Database) -> None:
+        self.settings = settings
+        self.loop = loop
+        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="command")
+        self.numbers = count(1)
+        self.asked: dict[int, Future[dict[str, Any]]] = {}
+        self.commands = commands.Context(settings, database, self.ask, self.ring)
+        self.context = sockets.context()
+        self.socket = sockets.bound_router(self.context, settings.endpoint("control"))
+        loop.add_reader(self.socket, self.readable)
+        self.link = Link(
+            loop,
+            settings.endpoint("dispatcher"),
+            hello=lambda: Hello("gateway", "gateway", os.getpid()),
+            receive=self.told,
+        )
+        self.web = WebServer(settings, self.commands, died=loop.stop)
+        loop.on_signal(signal.SIGTERM, loop.stop)
+
+    # --- the control socket ----------------------------------------------------------------------
+
+    def readable(self) -> None:
+        while True:
+            try:
+                identity, *frames = self.socket.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            try:
+                request = decode_request(frames[0] if len(frames) == 1 else b"")
+            except DecodeError as error:
+                metrics.bad_frames.inc()
+                self.send(identity, refusal("", error))
+                continue
+            work = self.pool.submit(self.carry_out, request)
+            work.add_done_callback(partial(self.answer, identity))
+
+    def carry_out(self, request: Request) -> Answer:
+        """In a thread of the pool."""
+        result = "ok"
+        try:
+            command = commands.read(commands.by_name(request.command), request.arguments)
+            data = commands.carry_out(
+                command, request.id, replace(self.commands, actor=request.actor)
+            )
+            return Answer(request.id, data=data)
+        except DrumlineError as error:
+            result = error.code
+            return refusal(request.id, error)
+        except Exception as error:
+            result = "internal"
+            log.exception("A command failed.", action="command_failed", command=request.command)
+            return refusal(request.id, error)
+        finally:
+            metrics.commands.labels(request.command, result).inc()
+
+    def answer(self, identity: bytes, work: Future[Answer]) -> None:
+        self.loop.post(partial(self.send, identity, work.result()))
+
+    def send(self, identity: bytes, answer: Answer) -> None:
+        try:
+            self.socket.send_multipart([identity, encode(answer)], zmq.DONTWAIT)
+        except zmq.ZMQError as error:
+            # The caller is gone or does not read; it asks again with the same request id.
+            log.info("An answer had no taker.", action="answer_lost", error=str(error))
+
+    # --- the dispatcher --------------------------------------------------------------------------
+
+    def told(self, message: AnyMessage) -> None:
+        if isinstance(message, Told) and (waiting := self.asked.pop(message.id, None)):
+            waiting.set_result(message.answer)
+
+    def ask(self, what: str, name: str = "", task_id: int = 0) -> dict[str, Any]:
+        """From a command's thread: ask the dispatcher and wait for its answer."""
+        if not self.link.epoch:
+            raise NotReachable(what="The dispatcher", reason="it is not there")
+        number = next(self.numbers)
+        waiting: Future[dict[str, Any]] = Future()
+        self.asked[number] = waiting
+        self.loop.post(partial(self.link.send, Ask(number, what, name, task_id)))
+        try:
+            return waiting.result(ASK_SECONDS)
+        except TimeoutError:
+            self.asked.pop(number, None)
+            raise NotReachable(what="The dispatcher", reason="it does not answer") from None
+
+    def ring(self) -> None:
+        self.loop.post(partial(self.link.send, Trigger()))
+
+
+def run(settings: Settings) -> None:
+    loop = Loop()
+    database = Database(settings.database)
+    schema.require(database)
+    gateway = Gateway(settings, loop, database)
+    log.info("The gateway is ready.", action="ready")
+    loop.run()
+    gateway.web.stop()
+    gateway.pool.shutdown(wait=True, cancel_futures=True)
+    gateway.link.close()
+    gateway.socket.close(linger=500)
+    gateway.context.term()
