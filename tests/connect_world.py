@@ -1,0 +1,179 @@
+"""Stand-in Connect clusters, and tasks on them that can crash at any request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from drumline.domain.clusters import ConnectCluster
+from drumline.domain.states import TaskState
+from drumline.domain.task import BatchFacts, Body, Due, encode_body
+from drumline.handlers.base import Handler, Registered, specs_of
+from drumline.handlers.connect import operation
+from drumline.handlers.connect.client import Connect
+from drumline.runner.execute import drive_async, life
+from drumline.task import Task
+from examples.connect_standin.cluster import Manners
+from examples.connect_standin.server import Server
+
+T = TypeVar("T")
+
+QUICK = Manners(delay=0.004, rebalance=0.002, events=0.0)
+
+
+class Crash(BaseException):
+    """The worker is gone: nothing of it goes on."""
+
+
+@dataclass
+class Kept:
+    """What the database keeps of a task over its attempts."""
+
+    before: str | None = None
+    after: str | None = None
+
+    @property
+    def before_update(self) -> Any:
+        return None if self.before is None else msgspec.json.decode(self.before)
+
+    @property
+    def after_update(self) -> Any:
+        return None if self.after is None else msgspec.json.decode(self.after)
+
+
+class World:
+    """Clusters by name: `a` and `b` are azs of one system, `vm` is another system in az a."""
+
+    PLACES: Mapping[str, tuple[str, str]] = {
+        "a": ("az-a", "k8s"), "b": ("az-b", "k8s"), "vm": ("az-a", "vm"),
+    }  # fmt: skip
+
+    def __init__(self, manners: Manners = QUICK) -> None:
+        self.servers = {name: Server(name, manners) for name in self.PLACES}
+        self.clusters: tuple[ConnectCluster, ...] = ()
+
+    def __getitem__(self, name: str) -> Server:
+        return self.servers[name]
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that operations can change, as the servers have it."""
+        return {
+            name: {
+                each.name: deepcopy((each.config, each.target, each.state, each.offsets))
+                for each in server.cluster.connectors.values()
+            }
+            for name, server in self.servers.items()
+        }
+
+    async def run(
+        self,
+        handler: Handler,
+        param: Any = None,
+        *,
+        target: str = "orders",
+        kept: Kept | None = None,
+        rollback: bool = False,
+        az: str | None = "az-a",
+        task_id: int = 7,
+    ) -> Any:
+        """One attempt. What it captured is in `kept`, whatever becomes of it."""
+        kept = kept or Kept()
+        body = Body(
+            region="r1", target_id=target, target_name=None, target_env="prod", instance_id=None,
+            param=None if param is None else msgspec.json.encode(param).decode(),
+            before_update=kept.before, after_update=kept.after,
+            batch=msgspec.msgpack.encode(
+                BatchFacts(1, "b", handler.types[0], handler.target_type, az=az)
+            ),
+            run=None,
+        )  # fmt: skip
+        status = TaskState.ROLLBACK_PENDING if rollback else TaskState.PENDING
+        due = Due(
+            id=task_id, version=1, status=status, type=handler.types[0],
+            target_type=handler.target_type, priority=5, due_at=0, timeout_ms=1, batch_id=1,
+            attempt=0, retry_time=0, failures=0, deaths=0, env="prod", retry=None, job_id=None,
+            body=encode_body(body),
+        )  # fmt: skip
+
+        def capture(before: str, after: str) -> bool:
+            kept.before, kept.after = before, after
+            return True
+
+        registered = Registered(specs_of(handler, "test")[0], handler)
+        try:
+            return await drive_async(life(Task(due), registered, capture))
+        except Crash:
+            await operation.close_sites()
+            raise
+
+
+@asynccontextmanager
+async def world(manners: Manners = QUICK, **settings: Any) -> Any:
+    """Started clusters, and handlers that know them."""
+    made = World(manners)
+    for server in made.servers.values():
+        await server.start()
+    made.clusters = tuple(
+        ConnectCluster(
+            name=name, url=made[name].url, env="prod", region="r1", az=az, system=system,
+            poll=0.003, settle=0.015, **settings,
+        )
+        for name, (az, system) in made.PLACES.items()
+    )  # fmt: skip
+    os.environ["DRUMLINE_CONNECT"] = msgspec.json.encode(made.clusters).decode()
+    operation.clusters.cache_clear()
+    try:
+        yield made
+    finally:
+        del os.environ["DRUMLINE_CONNECT"]
+        operation.clusters.cache_clear()
+        await operation.close_sites()
+        for server in made.servers.values():
+            await server.stop()
+
+
+class Saboteur:
+    """Crashes a worker at its n-th change, before it was sent or after it was done."""
+
+    def __init__(self, at: int, *, after: bool) -> None:
+        self.left = at
+        self.after = after
+        self.struck = False
+
+    def __enter__(self) -> Saboteur:
+        self._original = original = Connect._once
+
+        async def once(connect: Connect, method: str, path: str, body: object) -> Any:
+            mine = method != "GET" and not self.struck
+            if mine and self.left == 0 and not self.after:
+                self.struck = True
+                raise Crash
+            answer = await original(connect, method, path, body)
+            if mine and answer[0] != 409:
+                if self.left == 0:
+                    self.struck = True
+                    raise Crash
+                self.left -= 1
+            return answer
+
+        Connect._once = once  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Connect._once = self._original  # type: ignore[method-assign]
+
+
+def together(main: Coroutine[Any, Any, T], seconds: float = 60.0) -> T:
+    """Run a test's coroutine; a test that waits for ever has failed."""
+
+    async def limited() -> T:
+        return await asyncio.wait_for(main, seconds)
+
+    return asyncio.run(limited())

@@ -1,0 +1,217 @@
+"""Jobs in a whole stack: handlers that write down what they did, and a service to be called."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drumline.control import Control
+from drumline.errors import DrumlineError
+from tests.stack import Stack
+
+HANDLERS = '''
+import asyncio, os, time
+from pathlib import Path
+from drumline import NoRetry, Task, WaitForCallback, handler
+
+FOLDER = Path(os.environ["WITNESS"])
+
+def note(word, task):
+    with open(FOLDER / "log", "a") as log:
+        log.write(f"{word} {task.run.job_id} {task.id} {task.attempt} {time.time_ns() // 1000}\\n")
+
+@handler("w.tick")
+def tick(task: Task):
+    note("begin", task)
+    note("end", task)
+    return task.param
+
+@handler("w.gate", timeout=120)
+async def gate(task: Task):
+    """Goes on as long as its gate is closed."""
+    note("begin", task)
+    try:
+        while not (FOLDER / task.param["gate"]).exists():
+            await asyncio.sleep(0.01)
+    finally:
+        note("end", task)
+
+@handler("w.fail")
+def fail(task: Task):
+    note("begin", task)
+    raise RuntimeError("it always fails")
+
+@handler("w.never", retries=5, delay=0.01)
+def never(task: Task):
+    note("begin", task)
+    raise NoRetry("there is no such account")
+
+@handler("w.begin", callbacks=True)
+def begin(task: Task):
+    (FOLDER / f"token-{task.id}").write_text(task.callback_token)
+    return WaitForCallback(task.param["seconds"], {"began": task.callback_url})
+'''
+
+
+class Note(NamedTuple):
+    word: str
+    job_id: int
+    task_id: int
+    attempt: int
+    at: int
+
+
+class JobStack(Stack):
+    """A stack with such handlers."""
+
+    def __init__(self, folder: Path, database_url: str = "", **settings: object) -> None:
+        super().__init__(
+            database_url, workers=2, handlers=HANDLERS, http_allow_loopback=True, **settings
+        )
+        self.folder = folder
+        self.environment["WITNESS"] = str(folder)
+
+    def notes(self, job_id: int | None = None, word: str | None = None) -> list[Note]:
+        log = self.folder / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        notes = [Note(w, *map(int, rest)) for w, *rest in map(str.split, lines)]
+        return [n for n in notes if job_id in (None, n.job_id) and word in (None, n.word)]
+
+    def job(self, name: str, **fields: Any) -> int:
+        about = {"name": name, "cron_expr": "* * * * * *", **fields}
+        return int(self.call("job.create", **about)["id"])
+
+    def runs(self, job: int | str, *statuses: str, **options: Any) -> list[dict[str, Any]]:
+        """A job's runs and skips, the oldest first."""
+        found = self.call("job.runs", job=job, status=list(statuses), limit=1000, **options)
+        return list(reversed(found["runs"]))
+
+    def wait_runs(
+        self, job: int | str, count: int, *statuses: str, deadline: float = 20.0
+    ) -> list[dict[str, Any]]:
+        def enough() -> list[dict[str, Any]] | None:
+            found = self.runs(job, *statuses)
+            return found if len(found) >= count else None
+
+        what = f"{count} runs of {job} that are {' or '.join(statuses) or 'there'}"
+        return self.wait_for(enough, deadline, what)
+
+    def open_gate(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def task(self, task_id: int) -> dict[str, Any]:
+        return self.call("task.show", task_id=task_id)
+
+    def wait_task(self, task_id: int, *statuses: str, deadline: float = 20.0) -> dict[str, Any]:
+        def there() -> dict[str, Any] | None:
+            task = self.task(task_id)
+            return task if task["status"] in statuses else None
+
+        return self.wait_for(there, deadline, f"task {task_id} to be {' or '.join(statuses)}")
+
+    def settled(self, job: int | str, deadline: float = 20.0) -> list[dict[str, Any]]:
+        """Disable a job and wait for what has started: nothing of it is under way any more."""
+        self.call("job.disable", job=job)
+
+        def idle() -> bool:
+            shown = self.call("job.show", job=job)
+            return not (shown["runs_under_way"] or shown["runs_queued"])
+
+        self.wait_for(idle, deadline, f"the end of what {job} had started")
+        return self.runs(job)
+
+
+def at(run: dict[str, Any], what: str = "scheduled_at") -> float:
+    return datetime.fromisoformat(run[what]).timestamp()
+
+
+def seconds_of(runs: list[dict[str, Any]]) -> list[int]:
+    return [round(at(run)) for run in runs]
+
+
+# --- a service to be called ----------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    path: str
+    headers: dict[str, str]
+    body: str
+
+
+class Service:
+    """Answers by its path: /ok, /broken, /hang, /begin (202). Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self.before_answer: Callable[[Seen], None] = lambda seen: None
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+                seen = Seen(self.path, dict(self.headers.items()), body)
+                service.seen.append(seen)
+                service.before_answer(seen)
+                if self.path.startswith("/hang"):
+                    service.closing.wait(60)
+                status = {"/broken": 500, "/begin": 202}.get(self.path.partition("?")[0], 200)
+                answer = json.dumps({"path": self.path}).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            do_GET = do_POST
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.closing = threading.Event()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def asked(self, path: str) -> list[Seen]:
+        return [seen for seen in list(self.seen) if seen.path.startswith(path)]
+
+    def close(self) -> None:
+        self.closing.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(5)
+
+
+class Caller:
+    """What the service says back, from its own threads, over a connection of its own."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.endpoint = f"ipc://{stack.run_path / 'control.sock'}"
+
+    def __call__(self, seen: Seen, status: str, token: str | None = None, **values: Any) -> str:
+        """What came of it: done, kept, noted, or the refusal's name."""
+        task_id = int(seen.headers["Drumline-Callback-Url"].rpartition("/")[2])
+        arguments = {
+            "task_id": task_id,
+            "token": seen.headers["Drumline-Callback-Token"] if token is None else token,
+            "callback": {"status": status, **values},
+        }
+        control = Control(self.endpoint, timeout=20.0)
+        try:
+            return str(control.call("callback.receive", arguments)["done"])
+        except DrumlineError as error:
+            return error.code
+        finally:
+            control.close()
+
+
+def wait_until(moment: float) -> None:
+    """Until the clock that jobs fire by has come to this time."""
+    while (left := moment - time.time()) > 0:
+        time.sleep(min(left, 0.05))

@@ -1,0 +1,445 @@
+"""Jobs from the outside: definitions in, runs and calls out, whoever dies in between."""
+
+import json
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mariadb import fresh_database
+from tests.process.job_stack import (
+    Caller,
+    JobStack,
+    Seen,
+    Service,
+    at,
+    seconds_of,
+    wait_until,
+)
+
+JOBS = 8
+"""Of each kind, all firing each second, when the ticker dies."""
+FAR = "0 0 0 1 1 *"
+"""Fires in January only: a job that is triggered by hand."""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "mariadb"])
+def stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JobStack]:
+    folder = tmp_path_factory.mktemp("witness")
+    if request.param == "sqlite":
+        with JobStack(folder, beat_interval=0.5) as stack:
+            yield stack
+        return
+    with (
+        fresh_database(request.getfixturevalue("mariadb_server_url")) as url,
+        JobStack(folder, url, beat_interval=0.5) as stack,
+    ):
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    service = Service()
+    yield service
+    service.close()
+
+
+# --- each branch of a firing ---------------------------------------------------------------------
+
+
+def test_every_policy_from_the_outside(stack: JobStack) -> None:
+    """All of them at once, each second, against runs that end when the test says so."""
+    gated = {"type": "w.gate", "param": {"gate": "open"}}
+    one = {"max_concurrency": 1}
+    jobs = {
+        "overlap-skip": gated | {"overlap_action": "SKIP"},
+        "cancel-prev": {
+            "type": "w.gate",
+            "param": {"gate": "late"},
+            "overlap_action": "CANCEL_PREV",
+        },
+        "parallel": gated | one | {"overlap_action": "PARALLEL", "concurrency_policy": "SKIP"},
+        "limit-skip": gated | {"max_concurrency": 2, "concurrency_policy": "SKIP"},
+        "limit-parallel": gated | one | {"concurrency_policy": "PARALLEL"},
+        "queue": gated | one,
+        "allow": gated,
+        "fail-skip": {"type": "w.fail", "failure_action": "SKIP"},
+        "fail-retry": {"type": "w.fail", "failure_action": "RETRY"},
+        "fail-new": {"type": "w.fail", "failure_action": "RUN_NEW"},
+    }
+    ids = {name: stack.job(name, **fields) for name, fields in jobs.items()}
+    stack.wait_runs("overlap-skip", 2, "skipped")
+    stack.wait_runs("limit-skip", 2, "skipped")
+    stack.wait_runs("queue", 3, "scheduled")
+    for name in ("parallel", "limit-parallel", "allow"):
+        stack.wait_runs(name, 3, "running")
+    stack.wait_runs("cancel-prev", 3, "cancel")
+    stack.wait_runs("fail-skip", 2, "skipped")
+    stack.wait_runs("fail-retry", 3, "fail")
+    stack.wait_runs("fail-new", 3, "fail")
+    running = {name: stack.runs(name, "running") for name in ids}
+    stack.open_gate("open")
+    stack.wait_runs("queue", 4, "success")
+    stack.wait_runs("overlap-skip", 2, "success")
+    stack.call("job.disable", job="cancel-prev")
+    stack.open_gate("late")
+    runs = {name: stack.settled(name) for name in ids}
+    begun = Counter(note.task_id for note in stack.notes(word="begin"))
+
+    for name, found in runs.items():
+        assert len(set(seconds_of(found))) == len(found), f"{name}: a second has one run"
+        unstarted = {"skipped"} | ({"cancel"} if name == "cancel-prev" else set())
+        for run in found:
+            if run["status"] not in unstarted and run["attempt"]:
+                assert begun[run["id"]] == 1, (
+                    f"{name}: run {run['id']} ran {begun[run['id']]} times"
+                )
+            if run["status"] == "skipped":
+                assert begun[run["id"]] == 0 and run["reason"], f"{name}: a skip has its reason"
+
+    assert len(running["overlap-skip"]) == 1
+    assert {run["cause"] for run in runs["overlap-skip"] if run["status"] == "skipped"} == {
+        "overlap"
+    }
+    assert len(running["limit-skip"]) == 2
+    assert {run["cause"] for run in runs["limit-skip"] if run["status"] == "skipped"} == {
+        "concurrency"
+    }
+    for name in ("parallel", "limit-parallel", "allow"):
+        assert len(running[name]) >= 3
+        assert {run["status"] for run in runs[name]} <= {"success", "cancel"}
+
+    assert len(running["queue"]) == 1
+    spans = spans_of(stack, ids["queue"])
+    assert len(spans) >= 4
+    assert not overlapping(spans), "never two of the queue at once"
+    order = [run["id"] for run in runs["queue"]]
+    assert [task_id for _, _, task_id in spans] == [i for i in order if begun[i]], "in their order"
+
+    replaced = spans_of(stack, ids["cancel-prev"])
+    assert len(replaced) >= 2
+    assert not overlapping(replaced), "the new run starts when the old one has really ended"
+    assert {run["status"] for run in runs["cancel-prev"][:-1]} == {"cancel"}
+
+    # A firing knows of the failure before it only if that run has ended by then, which on a busy
+    # machine may take more than the second between them: so not every firing makes a step.
+    numbers = [(run["status"], run["run_attempt"]) for run in runs["fail-skip"]]
+    triples = list(zip(numbers, numbers[1:], numbers[2:], strict=False))
+    assert (("fail", 1), ("skipped", 2), ("fail", 3)) in triples
+    skips = [run for run in runs["fail-skip"] if run["status"] == "skipped"]
+    assert {run["cause"] for run in skips} == {"failure"}
+    assert not any(one[0] == next_[0] == "skipped" for one, next_, _ in triples)
+    tries = [run["run_attempt"] for run in runs["fail-retry"]]
+    assert tries[0] == 1 and max(tries) >= 3
+    assert {later - earlier for earlier, later in pairwise(tries)} <= {0, 1}
+    assert {run["run_attempt"] for run in runs["fail-new"]} == {1}
+    assert {run["cause"] for run in runs["fail-new"] if run["status"] == "fail"} == {"error"}
+
+
+def spans_of(stack: JobStack, job_id: int) -> list[tuple[int, int, int]]:
+    """From when to when each run of a job really ran, in order."""
+    ends = {note.task_id: note.at for note in stack.notes(job_id, "end")}
+    return sorted((n.at, ends[n.task_id], n.task_id) for n in stack.notes(job_id, "begin"))
+
+
+def overlapping(spans: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    return [(one, two) for (_, end, one), (start, _, two) in pairwise(spans) if start < end]
+
+
+def test_plain_firings_are_ready_ahead_of_their_time(stack: JobStack) -> None:
+    job_id = stack.job("ahead", type="w.tick")
+
+    def held_ready() -> bool:
+        waiting = stack.call("task.list", type="w.tick", status=["pending"])["tasks"]
+        return any(one["job_id"] == job_id and at(one, "due_at") > time.time() for one in waiting)
+
+    stack.wait_for(held_ready, what="a firing that is let through before its time")
+    for run in stack.wait_runs(job_id, 3, "success"):
+        assert at(run, "started_at") >= at(run), "ready before its time, and started after it"
+    stack.settled(job_id)
+
+
+def test_a_fixed_delay_follows_each_end(stack: JobStack) -> None:
+    job_id = stack.job("after", cron_expr="@after 1s", type="w.fail")
+    found = stack.wait_runs(job_id, 3, "fail")
+    for earlier, later in pairwise(found):
+        assert at(later) == pytest.approx(at(earlier, "finished_at") + 1, abs=0.001)
+        assert at(later, "started_at") >= at(later)
+    stack.settled(job_id)
+
+
+def test_retries_are_inside_a_run_and_some_errors_have_none(stack: JobStack) -> None:
+    policy = {"max_attempts": 3, "delay": 0.05, "jitter": 0}
+    stack.job("tries", cron_expr=FAR, type="w.fail", retry_policy_json=policy)
+    stack.job("never", cron_expr=FAR, type="w.never")
+    tried = stack.call("job.trigger", job="tries")["task_id"]
+    never = stack.call("job.trigger", job="never")["task_id"]
+    shown = stack.wait_task(tried, "fail")
+    assert (shown["attempt"], shown["run_attempt"], len(shown["attempts"])) == (3, 1, 3)
+    shown = stack.wait_task(never, "fail")
+    assert shown["attempt"] == 1, "its handler retries five times, but not this"
+    assert "there is no such account" in shown["info"]
+
+
+def test_a_disabled_job_starts_nothing_more(stack: JobStack) -> None:
+    stack.job("clock", type="w.tick")
+    job_id = stack.job("stopped", type="w.tick", overlap_action="SKIP")
+    stack.wait_runs(job_id, 2, "success")
+    stack.call("job.disable", job="stopped")
+    disabled = time.time()
+    before = {run["id"]: run["status"] for run in stack.runs(job_id)}
+    stack.wait_for(
+        lambda: any(at(run) > disabled + 1 for run in stack.runs("clock", "success")),
+        what="another job to fire twice",
+    )
+    assert {run["id"] for run in stack.runs(job_id)} == set(before)
+    assert all(note.at / 1e6 <= disabled + 0.5 for note in stack.notes(job_id, "begin"))
+    stack.settled("clock")
+
+
+def test_a_change_holds_for_the_very_next_firing(stack: JobStack) -> None:
+    job_id = stack.job("changes", type="w.tick", param={"v": 1})
+    stack.wait_runs(job_id, 1, "success")
+    stack.call("job.update", job="changes", param={"v": 2})
+    changed = time.time()
+    stack.wait_for(
+        lambda: any(at(run) > changed for run in stack.runs(job_id, "success")),
+        what="a firing after the change",
+    )
+    for run in stack.settled(job_id):
+        if run["status"] == "success" and at(run) > changed:
+            assert stack.task(run["id"])["result"] == {"v": 2}
+    assert len(set(seconds_of(stack.runs(job_id)))) == len(stack.runs(job_id))
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def test_calls_are_made_with_their_templates_filled(stack: JobStack, service: Service) -> None:
+    path = f"/ok-{time.time_ns()}"
+    job_id = stack.job(
+        "calls",
+        http_method="POST",
+        target_url=service.url + path + "/{{job_id}}?at={{scheduled_time}}",
+        headers_json='{"X-Attempt": "{{attempt}}", "Authorization": "Bearer s3cr3t-word"}',
+        body_template='{"run": "{{run_id}}", "number": {{run_id}}}',
+    )
+    stack.wait_runs(job_id, 3, "success")
+    runs = {run["id"]: run for run in stack.settled(job_id) if run["status"] == "success"}
+    asked = service.asked(path)
+    assert sorted(json.loads(seen.body)["number"] for seen in asked) == sorted(runs)
+    for seen in asked:
+        run = runs[json.loads(seen.body)["number"]]
+        assert json.loads(seen.body)["run"] == str(run["id"])
+        when = time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime(at(run)))
+        assert seen.path == f"{path}/{job_id}?at={when}"
+        assert seen.headers["X-Attempt"] == "1"
+        assert seen.headers["Authorization"] == "Bearer s3cr3t-word"
+        assert re.fullmatch(rf"00-{run['trace_id']}-[0-9a-f]{{16}}-01", seen.headers["traceparent"])
+    shown = stack.task(min(runs))
+    assert shown["result"]["status_code"] == 200
+    assert "s3cr3t-word" not in json.dumps(shown["result"])
+
+
+def test_what_a_failed_call_was_answered_is_kept(stack: JobStack, service: Service) -> None:
+    policy = '{"max_attempts": 2, "delay": 0.01, "on": ["5xx"]}'
+    broken = {"cron_expr": FAR, "target_url": service.url + "/broken", "http_method": "POST"}
+    stack.job("retried", retry_policy_json=policy, **broken)
+    stack.job("final", retry_policy_json='{"max_attempts": 5, "on": ["timeout"]}', **broken)
+    stack.job(
+        "hangs", cron_expr=FAR, target_url=service.url + "/hang", timeout_seconds=1,
+        failure_action="RETRY",
+    )  # fmt: skip
+    ids = {name: stack.call("job.trigger", job=name)["task_id"]
+           for name in ("retried", "final", "hangs")}  # fmt: skip
+    shown = {name: stack.wait_task(task_id, "fail") for name, task_id in ids.items()}
+    assert (shown["retried"]["attempt"], shown["final"]["attempt"]) == (2, 1)
+    assert shown["retried"]["result"]["status_code"] == 500
+    assert "500" in shown["retried"]["info"]
+    assert (shown["hangs"]["cause"], shown["hangs"]["attempt"]) == ("timeout", 1)
+
+
+# --- callbacks -----------------------------------------------------------------------------------
+
+
+def test_callbacks_early_late_replayed_and_wrong(stack: JobStack, service: Service) -> None:
+    caller = Caller(stack)
+    early: dict[str, str] = {}
+
+    def answer_before(seen: Seen) -> None:
+        if seen.path == "/begin?early":
+            early["first"] = caller(seen, "success", result={"rows": 3})
+            early["second"] = caller(seen, "failure")
+
+    service.before_answer = answer_before
+    common: dict[str, Any] = {"cron_expr": FAR, "exec_type": "ASYNC", "http_method": "POST"}
+    for name, more in {
+        "early": {},
+        "usual": {},
+        "reports": {"retry_policy_json": {"max_attempts": 2, "delay": 0.01}},
+        "late": {"callback_timeout_sec": 1},
+    }.items():
+        url = f"{service.url}/begin?{name}"
+        stack.job(f"async-{name}", target_url=url, **common | more)
+    service.seen.clear()
+    ids = {name: stack.call("job.trigger", job=f"async-{name}")["task_id"]
+           for name in ("early", "usual", "reports", "late")}  # fmt: skip
+
+    shown = stack.wait_task(ids["early"], "success")
+    assert early == {"first": "kept", "second": "Conflict"}
+    assert shown["result"]["callback"] == {"rows": 3}
+    assert shown["result"]["answer"]["status_code"] == 202
+
+    shown = stack.wait_task(ids["usual"], "waiting_callback")
+    assert shown["why"].startswith("it waits for its callback until")
+    (seen,) = service.asked("/begin?usual")
+    (other,) = stack.wait_for(lambda: service.asked("/begin?late"), what="the call that is late")
+    assert caller(seen, "success", token="0" * 64) == "BadToken"
+    assert caller(seen, "success", token=other.headers["Drumline-Callback-Token"]) == "BadToken"
+    assert caller(seen, "progress", message="half way") == "noted"
+    assert stack.task(ids["usual"])["info"] == "half way"
+    assert caller(seen, "success") == "done"
+    assert stack.task(ids["usual"])["status"] == "success"
+    assert caller(seen, "success") == caller(seen, "failure") == "Conflict", "a replay"
+
+    stack.wait_task(ids["reports"], "waiting_callback")
+    (first,) = service.asked("/begin?reports")
+    assert caller(first, "failure", message="no space") == "done"
+    stack.wait_for(lambda: len(service.asked("/begin?reports")) == 2, what="the second attempt")
+    stack.wait_task(ids["reports"], "waiting_callback")
+    assert caller(first, "success") == "BadToken", "a token is for one attempt"
+    assert caller(service.asked("/begin?reports")[1], "failure", message="again") == "done"
+    assert stack.wait_task(ids["reports"], "fail")["info"] == "again"
+
+    shown = stack.wait_task(ids["late"], "fail")
+    assert shown["cause"] == "callback_timeout"
+    assert caller(other, "success") == "Conflict"
+
+    counted = counts_of(stack)
+    assert counted["BadToken"] >= 3 and counted["Conflict"] >= 4 and counted["timeout"] >= 1
+
+
+def counts_of(stack: JobStack) -> dict[str, float]:
+    """The callbacks that were counted, by what became of them."""
+    token = (stack.run_path / "api_token").read_text().strip()
+    gateway = HTTPConnection("127.0.0.1", stack.http_port, timeout=10)
+    gateway.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+    text = gateway.getresponse().read().decode()
+    gateway.close()
+    found = re.findall(r'drumline_callbacks_total\{result="(\w+)"\} ([\d.]+)', text)
+    return {result: float(count) for result, count in found}
+
+
+def test_any_handler_may_wait_for_a_callback(stack: JobStack) -> None:
+    stack.job("begins", cron_expr=FAR, type="w.begin", param={"seconds": 60})
+    task_id = stack.call("job.trigger", job="begins")["task_id"]
+    shown = stack.wait_task(task_id, "waiting_callback")
+    assert shown["result"] == {
+        "began": f"http://127.0.0.1:{stack.http_port}/api/v1/callbacks/{task_id}"
+    }
+    token = (stack.folder / f"token-{task_id}").read_text()
+    callback = {"status": "success", "message": "thanks"}
+    stack.call("callback.receive", task_id=task_id, token=token, callback=callback)
+    assert (stack.task(task_id)["status"], stack.task(task_id)["info"]) == ("success", "thanks")
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def test_jobs_from_the_command_line(stack: JobStack, service: Service, tmp_path: Path) -> None:
+    body = {
+        "name": "from-file", "description": "d", "cron_expr": "*/15 * * * * *",
+        "exec_type": "SYNC", "http_method": "POST", "target_url": service.url + "/ok",
+        "headers_json": '{"Content-Type": "application/json"}',
+        "body_template": '{"id": "{{run_id}}"}', "timeout_seconds": 10, "max_concurrency": 1,
+        "concurrency_policy": "QUEUE", "overlap_action": "SKIP", "failure_action": "RUN_NEW",
+        "status": "DISABLED",
+    }  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(body))
+    (tmp_path / "job.toml").write_text('cron_expr = "@daily 08:00"\ntype = "w.tick"\n')
+    made = stack.cli("job", "create", "--file", str(tmp_path / "job.json"))
+    assert made["max_concurrency"] == 1
+    made = stack.cli("job", "create", "toml", "--file", str(tmp_path / "job.toml"))
+    assert made["cron_expr"] == "@daily 08:00"
+    stack.run(
+        "job", "create", "flags", "--cron", "0 6 * * mon-fri", "--timezone", "Europe/Berlin",
+        "--url", service.url + "/ok", "--header", "X-A: b", "--body", "hello", "--overlap", "skip",
+    )  # fmt: skip
+    shown = stack.cli("job", "show", "flags")
+    assert (shown["http_method"], shown["headers_json"]) == ("POST", '{"X-A":"b"}')
+    assert shown["overlap_action"] == "SKIP"
+    updated = stack.cli("job", "update", "flags", "--version", "1", "--max-concurrency", "1")
+    assert updated["version"] == 2
+    stale = stack.run("job", "update", "flags", "--version", "1", "--priority", "3", check=False)
+    assert (stale.returncode, stale.stderr.count("\n")) == (5, 1)
+    bad = stack.run("job", "create", "x", "--cron", "61 * * * *", "--type", "w.tick", check=False)
+    assert bad.returncode == 2 and "minute field" in bad.stderr
+    assert stack.run("job", "show", "nobody", check=False).returncode == 4
+    fired = stack.cli("job", "trigger", "flags")
+    assert fired["done"] == "runs"
+    stack.wait_task(fired["task_id"], "success")
+    assert [run["status"] for run in stack.cli("job", "runs", "flags")["runs"]] == ["success"]
+    firings = stack.cli("job", "next", "0 30 2 * * *", "--timezone", "Europe/Berlin")["firings"]
+    assert len(firings) == 5
+    stack.run("job", "enable", "from-file")
+    stack.run("job", "delete", "from-file")
+    assert "from-file" not in stack.run("job", "list").stdout
+
+
+# --- the ticker dies -----------------------------------------------------------------------------
+
+
+def test_a_ticker_that_is_killed_twice(stack: JobStack) -> None:
+    """It hangs for four seconds at a busy moment, is killed with -9, and comes back; twice.
+
+    With FULL no second is missed and none fires twice. With NONE what was missed is recorded.
+    """
+    quick = {"type": "w.tick", "misfire_grace_seconds": 2}
+    for n in range(JOBS):
+        stack.job(f"full-plain-{n}", catch_up_mode="FULL", **quick)
+        stack.job(f"full-policy-{n}", catch_up_mode="FULL", overlap_action="ALLOW",
+                  max_concurrency=50, **quick)  # fmt: skip
+        stack.job(f"none-{n}", catch_up_mode="NONE", failure_action="RETRY", **quick)
+        stack.job(f"compact-{n}", catch_up_mode="COMPACT", failure_action="RETRY", **quick)
+    names = [f"{kind}-{n}" for kind in ("full-plain", "full-policy", "none", "compact")
+             for n in range(JOBS)]  # fmt: skip
+    outages: list[tuple[float, float]] = []
+    for _ in range(2):
+        begun = len(stack.runs("none-0", "success"))
+        stack.wait_runs("none-0", begun + 2, "success")
+        killed = stack.kill("ticker", signal.SIGSTOP)
+        stopped = time.time()
+        wait_until(stopped + 4)
+        stack.kill("ticker", signal.SIGKILL)
+        stack.wait_restart("ticker", killed)
+        before = len(stack.runs("none-0", "success"))
+        stack.wait_runs("none-0", before + 2, "success")
+        outages.append((stopped, time.time()))
+    found = {name: stack.settled(name, deadline=40) for name in names}
+    begun_ids = Counter(note.task_id for note in stack.notes(word="begin"))
+    for name, runs in found.items():
+        seconds = seconds_of(runs)
+        assert len(set(seconds)) == len(seconds), f"{name}: a second fired twice"
+        started = [run for run in runs if run["status"] == "success"]
+        assert all(begun_ids[run["id"]] == 1 for run in started), name
+        gaps = [run for run in runs if run["cause"] == "misfire" and "missed" in run["reason"]]
+        missed = sum(int(run["reason"].split()[0]) for run in gaps)
+        rows = [run for run in runs if run not in gaps]
+        span = range(seconds[0], max(seconds_of(rows)) + 1)
+        if name.startswith("full"):
+            assert not gaps, f"{name}: {gaps}"
+            assert seconds_of(rows) == list(span), f"{name}: a second is missing"
+        else:
+            assert len(rows) + missed == len(span), f"{name}: a second without a word"
+            for stopped, ended in outages:
+                there = [gap for gap in gaps if stopped < at(gap) < ended]
+                assert there, f"{name}: nothing says what was missed at {stopped}"

@@ -1,0 +1,233 @@
+"""Nothing is lost and nothing runs twice at once, whoever is killed, stopped or restarted."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline import processes
+from tests.mariadb import MariaDB
+from tests.process.witness import HANDLERS, Witness
+from tests.stack import Stack
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[Witness]:
+    folder = tmp_path / "witness"
+    folder.mkdir()
+    before = os.environ.copy()
+    os.environ.update(Witness(folder).environment)
+    yield Witness(folder)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def submit(stack: Stack, type: str, count: int, **more: object) -> int:
+    batch_id: int = stack.call(
+        "batch.submit", batch_name="survival", type=type, count=count, **more
+    )["batch_id"]
+    return batch_id
+
+
+def test_ten_thousand_run_once_each(database_url: str, witness: Witness) -> None:
+    with Stack(database_url, workers=2, handlers=HANDLERS) as stack:
+        batch = stack.cli("batch", "submit", "many", "--type", "demo.noop", "--count", "10000")
+        shown = stack.wait_batch(batch["batch_id"])
+        assert (shown["status"], shown["counts"]) == ("success", {"success": 10000})
+        first = submit(stack, "witness.short", 1000, param={"seconds": 0})
+        assert stack.wait_batch(first)["counts"] == {"success": 1000}
+        times = witness.times("end")
+        assert len(times) == 1000 and set(times.values()) == {1}
+
+
+@pytest.mark.parametrize("kind", ["scanner", "dispatcher", "worker", "runner", "reaper", "gateway"])
+def test_a_batch_survives_the_death_of(kind: str, database_url: str, witness: Witness) -> None:
+    with Stack(database_url, workers=2, handlers=HANDLERS) as stack:
+        batch_id = submit(stack, "witness.short", 2000)
+        stack.wait_for(lambda: len(witness.lines("end")) > 200 or None, what="a tenth of the work")
+        stack.kill(kind)
+        shown = stack.wait_batch(batch_id)
+        assert (shown["status"], shown["counts"]) == ("success", {"success": 2000})
+        assert len(witness.times("end")) == 2000
+        assert witness.overlaps() == []
+        if kind not in ("worker", "runner"):
+            assert set(witness.times("begin").values()) == {1}
+
+
+def test_deadlines_hold_without_a_dispatcher(witness: Witness) -> None:
+    with Stack(workers=2, handlers=HANDLERS, kill_grace=1) as stack:
+        batch_id = submit(stack, "demo.sleep", 1, param={"seconds": 60}, timeout=2)
+        counts = lambda: stack.call("batch.show", batch_id=batch_id)["counts"]  # noqa: E731
+        stack.wait_for(lambda: counts() == {"running": 1} or None, what="the start")
+        stack.call("queue.pause", type="witness.short")
+        supervisor = stack.processes()["supervisord"][0]
+        os.kill(supervisor, signal.SIGSTOP)  # nobody starts another dispatcher
+        try:
+            stack.kill("dispatcher")
+            stack.wait_for(lambda: counts() == {"pending": 1} or None, 10, "the end of the run")
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        assert stack.wait_batch(batch_id)["counts"] == {"fail": 1}
+        paused = submit(stack, "witness.short", 5)
+        other = submit(stack, "demo.noop", 5)
+        stack.wait_batch(other)
+        assert stack.call("batch.show", batch_id=paused)["counts"] == {"pending": 5}
+        stack.call("queue.resume", type="witness.short")
+        assert stack.wait_batch(paused)["status"] == "success"
+
+
+def test_a_stopped_keeper_is_killed_before_its_task_is_given_back(
+    database_url: str, witness: Witness
+) -> None:
+    with Stack(database_url, workers=2, handlers=HANDLERS, dead_after=4, lease=3) as stack:
+        batch_id = submit(stack, "witness.short", 1, param={"seconds": 2})
+        stack.wait_for(lambda: witness.lines("begin") or None, what="the start")
+        runner = witness.lines("begin")[0][3]
+        keeper = stack.wait_for(lambda: _keeper_of(stack, runner), what="the keeper")
+        os.kill(keeper, signal.SIGSTOP)
+        stack.wait_for(lambda: len(witness.lines("begin")) > 1 or None, 30, "the second run")
+        assert processes.state(runner) in (None, "Z")
+        assert stack.wait_batch(batch_id)["counts"] == {"success": 1}
+        assert witness.overlaps() == []
+
+
+def test_late_writes_of_a_keeper_that_was_declared_dead_are_refused(
+    mariadb_url: str, witness: Witness
+) -> None:
+    with Stack(
+        mariadb_url, workers=2, handlers=HANDLERS, dead_after=3, lease=2, kill_silent=False
+    ) as stack:
+        batch_id = submit(stack, "witness.short", 1, param={"seconds": 1})
+        stack.wait_for(lambda: witness.lines("begin") or None, what="the start")
+        first = witness.lines("begin")[0]
+        keeper = stack.wait_for(lambda: _keeper_of(stack, first[3]), what="the keeper")
+        os.kill(keeper, signal.SIGSTOP)
+        stack.wait_for(lambda: len(witness.lines("begin")) > 1 or None, 30, "the second run")
+        shown = stack.wait_batch(batch_id)
+        os.kill(keeper, signal.SIGCONT)
+        fenced = lambda: [  # noqa: E731
+            line
+            for name in ("worker-1", "worker-2")
+            for line in stack.log(name)
+            if line.get("action") in ("fenced", "declared_dead")
+        ]
+        stack.wait_for(lambda: fenced() or None, 20, "the refusal")
+        assert stack.call("batch.show", batch_id=batch_id)["counts"] == shown["counts"]
+        assert only_task(stack, batch_id)["fence"] > first[2]
+        assert submit_and_wait(stack) == "success"
+
+
+def test_a_rollback_survives_its_workers(database_url: str, witness: Witness) -> None:
+    for number in range(40):
+        (witness.folder / f"target-{number}").write_text(f"old {number}")
+    (witness.folder / "odd-fails").touch()
+    with Stack(database_url, workers=2, handlers=HANDLERS, dead_after=4, lease=3) as stack:
+        batch_id = stack.call(
+            "batch.submit",
+            batch_name="switch",
+            type="switch.set",
+            targets=[{"target_id": str(n)} for n in range(40)],
+            param={"to": "new"},
+        )["batch_id"]
+        shown = stack.wait_batch(batch_id)
+        assert shown["status"] == "partial_fail"
+        assert shown["counts"] == {"success": 20, "fail": 20}
+        stack.call("batch.rollback", batch_id=batch_id)
+        stack.wait_for(lambda: len(witness.lines("rollback")) > 5 or None, what="some rollbacks")
+        stack.kill("runner", which=0)
+        stack.kill("worker", which=1)
+        assert stack.wait_batch(batch_id)["status"] == "rollback_success"
+    for number in range(40):
+        assert (witness.folder / f"target-{number}").read_text() == f"old {number}"
+
+
+def test_stuck_code_is_killed_retried_and_failed_with_its_stack(witness: Witness) -> None:
+    with Stack(workers=2, handlers=HANDLERS, kill_grace=0.5) as stack:
+        spin = submit(stack, "demo.spin", 1, timeout=1)
+        stubborn = submit(stack, "witness.stubborn", 1, timeout=1)
+        for batch_id, function in ((spin, "in spin"), (stubborn, "in stubborn")):
+            assert stack.wait_batch(batch_id)["counts"] == {"fail": 1}
+            task = only_task(stack, batch_id)
+            assert (task["cause"], task["attempt"]) == ("timeout", 3)
+            assert function in task["info"]
+            assert [a["cause"] for a in task["attempts"]] == ["timeout"] * 3
+        children = [int(f.name.partition("-")[2]) for f in witness.folder.glob("child-*")]
+        assert len(children) == 3
+        assert [pid for pid in children if processes.state(pid) not in (None, "Z")] == []
+
+
+def test_a_crashing_task_is_quarantined_and_the_pool_is_intact() -> None:
+    with Stack(workers=2) as stack:
+        crash = submit(stack, "demo.crash", 1)
+        assert stack.wait_batch(crash)["counts"] == {"fail": 1}
+        assert only_task(stack, crash)["cause"] == "quarantined"
+        assert submit_and_wait(stack) == "success"
+        assert len(stack.call("worker.list")["workers"]) == 2
+
+
+def test_the_handler_chooses_what_its_death_means(witness: Witness) -> None:
+    with Stack(workers=1, handlers=HANDLERS) as stack:
+        assert stack.wait_batch(submit(stack, "witness.death", 1))["counts"] == {"cancel": 1}
+
+
+def test_quick_tasks_do_not_wait_for_slow_ones() -> None:
+    with Stack(workers=8) as stack:
+        slow = submit(stack, "demo.sleep", 4, param={"seconds": 10})
+        running = lambda: stack.call("batch.show", batch_id=slow)["counts"].get("running")  # noqa: E731
+        stack.wait_for(lambda: running() == 4 or None, what="the slow ones running")
+        quick = submit(stack, "demo.noop", 2000)
+        assert stack.wait_batch(quick, 9)["counts"] == {"success": 2000}
+        assert running() == 4
+
+
+def test_the_queue_never_holds_more_than_its_capacity() -> None:
+    with Stack(workers=2, queue_capacity=100) as stack:
+        batch_id = submit(stack, "demo.noop", 5000)
+        longest = 0
+        while (shown := stack.call("batch.show", batch_id=batch_id))["status"] != "success":
+            longest = max(longest, stack.call("queue.show")["length"])
+            assert shown["status"] in ("pending", "running")
+        assert longest <= 100
+        assert shown["counts"] == {"success": 5000}
+
+
+def test_a_database_restart_loses_nothing(own_mariadb: MariaDB, witness: Witness) -> None:
+    own_mariadb.create_database("survival")
+    url = own_mariadb.url("survival")
+    with Stack(url, workers=2, handlers=HANDLERS) as stack:
+        long = submit(stack, "witness.short", 1, param={"seconds": 20}, timeout=60)
+        stack.wait_for(lambda: witness.lines("begin") or None, what="the long task")
+        before = {kind: set(pids) for kind, pids in stack.processes().items()}
+        batch_id = submit(stack, "demo.noop", 3000)
+        own_mariadb.stop()
+        stack.wait_for(
+            lambda: [x for x in stack.log("reaper") if x["action"] == "store_unavailable"] or None,
+            what="the outage being noticed",
+        )
+        own_mariadb.start()
+        assert stack.wait_batch(batch_id)["counts"] == {"success": 3000}
+        assert stack.wait_batch(long)["counts"] == {"success": 1}
+        assert witness.times("begin") == witness.times("end")
+        assert set(witness.times("begin").values()) == {1}
+        after = {kind: set(pids) for kind, pids in stack.processes().items()}
+        assert after == before
+
+
+def submit_and_wait(stack: Stack) -> str:
+    status: str = stack.wait_batch(submit(stack, "demo.noop", 100))["status"]
+    return status
+
+
+def only_task(stack: Stack, batch_id: int) -> dict[str, Any]:
+    (task,) = stack.call("task.list", batch_id=batch_id)["tasks"]
+    return stack.call("task.show", task_id=task["id"])
+
+
+def _keeper_of(stack: Stack, runner: int) -> int | None:
+    for keeper in stack.processes().get("worker", []):
+        if runner in processes.descendants(keeper):
+            return keeper
+    return None

@@ -1,0 +1,87 @@
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from sqlalchemy import event
+
+from drumline.store import schema
+from drumline.store.database import Database
+from drumline.store.tables import metadata
+from tests.mariadb import fresh_database
+from tests.store.world import World
+
+
+def open_database(url: str) -> Database:
+    """A database as the processes use it, except that SQLite need not survive a power cut."""
+    database = Database(url)
+    if database.dialect.name == "sqlite":
+
+        @event.listens_for(database.engine, "connect")
+        def in_a_hurry(connection: object, _: object) -> None:
+            connection.execute("PRAGMA synchronous=OFF")  # type: ignore[attr-defined]
+
+    return database
+
+
+# Each kind is migrated once and its engine kept: to migrate MariaDB takes a second, and to compile
+# all statements anew for each test takes half of the tests' time.
+
+
+@pytest.fixture(scope="session")
+def shared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with closing(open_database(f"sqlite:///{tmp_path_factory.mktemp('store')}/drumline.db")) as it:
+        schema.upgrade(it)
+        yield it
+
+
+@pytest.fixture(scope="session")
+def shared_mariadb(mariadb_server_url: str) -> Iterator[Database]:
+    with fresh_database(mariadb_server_url) as url, closing(open_database(url)) as it:
+        schema.upgrade(it)
+        yield it
+
+
+@pytest.fixture
+def sqlite_database(shared_sqlite: Database) -> Database:
+    """A migrated SQLite file without rows."""
+    wipe(shared_sqlite)
+    return shared_sqlite
+
+
+@pytest.fixture
+def mariadb_database(shared_mariadb: Database) -> Database:
+    """A migrated database on MariaDB without rows."""
+    wipe(shared_mariadb)
+    return shared_mariadb
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    """A migrated database without rows, on each kind in turn."""
+    found: Database = request.getfixturevalue(f"{request.param}_database")
+    return found
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)
+
+
+def wipe(database: Database) -> None:
+    """Delete every row. What ids come next does not matter to any test."""
+    database.write(lambda tx: [tx.execute(table.delete()) for table in metadata.sorted_tables])
+
+
+@pytest.fixture(autouse=True)
+def patience() -> Iterator[None]:
+    """A loop that never ends fails its own test, and not the whole run."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError("the test has run for a minute")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

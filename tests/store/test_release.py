@@ -1,0 +1,424 @@
+"""Release: a run's outcome is written once, by whoever still holds it, and never over another's."""
+
+from functools import partial
+from unittest import mock
+
+import msgspec
+import pytest
+
+from drumline.domain.policy import HandlerSpec, Retry
+from drumline.domain.states import Phase
+from drumline.domain.task import Due
+from drumline.domain.verdict import End
+from drumline.store import batches, runs
+from drumline.store import tasks as store_tasks
+from drumline.store.spreads import Spread
+from drumline.store.tables import result
+from tests.store.world import (
+    LIMITS,
+    REGION,
+    SPEC,
+    Crash,
+    World,
+    at_once,
+    commit_of_unknown_fate,
+    over,
+)
+
+RETRIED = HandlerSpec(SPEC.target_type, SPEC.type, retry=Retry(retries=2, delay=10, jitter=0))
+KIB = 1024
+
+
+def test_success_keeps_the_result_and_counts(world: World) -> None:
+    keeper = world.keeper()
+    batch_id, (member,) = world.batch(1)
+    (due,) = world.acquire(keeper)
+    assert world.release(keeper, [over(due, result='{"answer":42}')]) == []
+    row = world.task(member)
+    assert (row.status, row.owner, row.cause, row.info) == ("success", None, None, None)
+    assert row.version == due.fence + 1
+    assert row.finished_at is not None
+    assert world.result(member) == '{"answer":42}'
+    assert world.attempts(member) == []
+    assert world.batch_row(batch_id).n_success == 1
+    world.check_laws()
+
+
+def test_an_error_fails_and_the_attempt_is_kept(world: World) -> None:
+    keeper = world.keeper()
+    batch_id, (member,) = world.batch(1)
+    (due,) = world.acquire(keeper)
+    world.release(keeper, [over(due, End.ERROR, info="no such host", result='"half"')])
+    row = world.task(member)
+    assert (row.status, row.cause, row.info) == ("fail", "error", "no such host")
+    assert (row.failures, row.attempt) == (1, 1)
+    assert row.last_failure_at is not None
+    assert world.result(member) == '"half"', "what a failure says is kept, too"
+    (kept,) = world.attempts(member)
+    assert (kept.attempt, kept.cause, kept.info) == (1, "error", "no such host")
+    assert (kept.worker, kept.started_at) == ("worker", 1)
+    assert world.batch_row(batch_id).n_fail == 1
+    world.check_laws()
+
+
+def test_an_error_is_retried_as_its_handler_asks(world: World) -> None:
+    keeper = world.keeper()
+    _, (member,) = world.batch(1)
+    for failures, wait in ((1, 10), (2, 20)):
+        (due,) = world.acquire(keeper)
+        world.release(keeper, [over(due, End.ERROR, handler=RETRIED)])
+        row = world.task(member)
+        assert (row.status, row.owner, row.failures) == ("pending", 0, failures)
+        assert row.due_at - row.updated_at == wait * 1_000_000
+        assert row.finished_at is None
+    (due,) = world.acquire(keeper)
+    world.release(keeper, [over(due, End.ERROR, handler=RETRIED)])
+    assert world.task(member).status == "fail"
+    assert [kept.attempt for kept in world.attempts(member)] == [1, 2, 3]
+    world.check_laws()
+
+
+def test_a_timeout_is_retried_twice_and_then_fails(world: World) -> None:
+    keeper = world.keeper()
+    _, (member,) = world.batch(1)
+    for retry_time in (1, 2):
+        world.run(keeper, end=End.TIMEOUT)
+        row = world.task(member)
+        assert (row.status, row.cause, row.retry_time) == ("pending", "timeout", retry_time)
+    world.run(keeper, end=End.TIMEOUT)
+    row = world.task(member)
+    assert (row.status, row.cause, row.retry_time, row.attempt) == ("fail", "timeout", 2, 3)
+    world.check_laws()
+
+
+def test_what_is_given_back_has_lost_nothing(world: World) -> None:
+    """Neither an attempt nor what is known of the last failure."""
+    keeper = world.keeper()
+    _, (member,) = world.batch(1)
+    (due,) = world.acquire(keeper)
+    world.release(keeper, [over(due, End.ERROR, info="refused", handler=RETRIED)])
+    before = world.task(member)
+    world.run(keeper, end=End.GIVEN_BACK)
+    after = world.task(member)
+    for name in ("status", "attempt", "failures", "cause", "info", "due_at", "last_failure_at"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert len(world.attempts(member)) == 1
+    world.run(keeper)
+    assert (world.task(member).cause, world.task(member).info) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (End.SUCCESS, "rollback_success"),
+        (End.ERROR, "rollback_fail"),
+        (End.TIMEOUT, "rollback_pending"),
+        (End.DIED, "rollback_pending"),
+        (End.GIVEN_BACK, "rollback_pending"),
+        (End.KILLED, "cancel"),
+    ],
+)
+def test_a_rollback_ends_as_a_rollback(world: World, end: End, status: str) -> None:
+    keeper = world.keeper()
+    _, (member,) = world.scene(["rollback_pending"], "rollback", captured=[0])
+    world.run(keeper, end=end)
+    assert world.task(member).status == status
+    world.check_laws()
+
+
+def test_a_group_of_many_ends_is_one_commit(world: World) -> None:
+    keeper = world.keeper()
+    first, _ = world.batch(4)
+    second, _ = world.batch(3)
+    lonely = world.one_shot()
+    dues = world.acquire(keeper)
+    ends = [End.SUCCESS, End.ERROR, End.TIMEOUT, End.GIVEN_BACK] * 2
+    ended = [over(due, end, result=f'"{due.id}"') for due, end in zip(dues, ends, strict=True)]
+    with mock.patch.object(batches, "pay", wraps=batches.pay) as commits:
+        assert world.release(keeper, ended) == []
+    assert commits.call_count == 1
+    assert world.statuses(first) == ["success", "fail", "pending", "pending"]
+    assert world.statuses(second) == ["success", "fail", "pending"]
+    assert world.task(lonely).status == "pending"
+    said = {End.SUCCESS, End.ERROR}
+    spoke = {due.id for due, end in zip(dues, ends, strict=True) if end in said}
+    assert {row.task_id: row.value for row in world.rows(result)} == {i: f'"{i}"' for i in spoke}
+    world.check_laws()
+
+
+def test_a_later_result_replaces_the_earlier(world: World) -> None:
+    keeper = world.keeper()
+    batch_id, (member,) = world.batch(1, captured=[0])
+    (due,) = world.acquire(keeper)
+    world.release(keeper, [over(due, result='"done"')])
+    world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    (due,) = world.acquire(keeper)
+    world.release(keeper, [over(due, result='"undone"')])
+    assert world.task(member).status == "rollback_success"
+    assert world.result(member) == '"undone"'
+
+
+def test_results_larger_together_than_a_packet_are_kept(world: World) -> None:
+    """The server takes 16 MB at a time; every quote is sent as two bytes."""
+    keeper = world.keeper()
+    for _ in range(150):
+        world.one_shot()
+    text = '"' + '"' * (64 * KIB - 2) + '"'
+    dues = world.acquire(keeper)
+    assert world.release(keeper, [over(due, result=text) for due in dues]) == []
+    assert {len(row.value) for row in world.rows(result)} == {64 * KIB}
+    assert len(world.rows(result)) == 150
+
+
+# --- fenced ------------------------------------------------------------------------------------
+
+
+def test_another_keepers_run_cannot_be_released(world: World) -> None:
+    mine, other = world.keeper("mine"), world.keeper("other")
+    _, (member,) = world.batch(1)
+    (due,) = world.acquire(mine)
+    world.release(other, [over(due)])
+    assert (world.task(member).status, world.task(member).owner) == ("running", mine)
+    world.check_laws()
+
+
+def test_an_earlier_run_of_the_same_keeper_cannot_be_released(world: World) -> None:
+    keeper = world.keeper()
+    _, (member,) = world.batch(1)
+    (old,) = world.acquire(keeper)
+    world.release(keeper, [over(old, End.GIVEN_BACK)])
+    (new,) = world.acquire(keeper)
+    world.release(keeper, [over(old, End.ERROR)])
+    row = world.task(member)
+    assert (row.status, row.fence, row.info) == ("running", new.fence, None)
+    assert world.attempts(member) == []
+    world.check_laws()
+
+
+def test_after_the_reaper_took_it_back_a_release_is_refused_and_said_to_be_lost(
+    world: World,
+) -> None:
+    sleepy, other = world.keeper("sleepy"), world.keeper("other")
+    batch_id, members = world.batch(3)
+    dues = world.acquire(sleepy)
+    world.die(sleepy)
+    world.give_back(sleepy)
+    (again, *_) = world.acquire(other, members[:1])
+    world.release(other, [over(again, result='"theirs"')])
+    lost = world.release(sleepy, [over(due, result='"late"') for due in dues])
+    assert sorted(lost) == members
+    assert world.statuses(batch_id) == ["success", "pending", "pending"]
+    assert world.result(members[0]) == '"theirs"'
+    assert world.result(members[1]) is None
+    world.check_laws()
+
+
+def test_what_a_dead_keeper_still_owns_it_may_still_end(world: World) -> None:
+    """Declared dead, not yet given back: nobody else has it, and its outcome is true."""
+    keeper = world.keeper()
+    _, members = world.batch(2)
+    dues = world.acquire(keeper)
+    world.die(keeper)
+    assert world.release(keeper, [over(due) for due in dues]) == []
+    assert {world.task(member).status for member in members} == {"success"}
+    world.check_laws()
+
+
+def test_the_rest_of_a_group_is_released_when_some_of_it_is_lost(world: World) -> None:
+    keeper = world.keeper()
+    batch_id, members = world.batch(4)
+    dues = world.acquire(keeper)
+    world.die(keeper)
+    runs.give_back(world.database, REGION, keeper, LIMITS, only=members[:2])
+    lost = world.release(keeper, [over(due) for due in dues])
+    assert sorted(lost) == members[:2]
+    assert world.statuses(batch_id) == ["pending", "pending", "success", "success"]
+    world.check_laws()
+
+
+def test_our_own_commit_of_unknown_fate_is_not_said_to_be_lost(world: World) -> None:
+    keeper = world.keeper()
+    batch_id, members = world.batch(3)
+    dues = world.acquire(keeper)
+    ends = [over(dues[0]), over(dues[1], End.ERROR), over(dues[2], End.GIVEN_BACK)]
+    with commit_of_unknown_fate(world.database):
+        assert world.release(keeper, ends) == []
+    assert world.statuses(batch_id) == ["success", "fail", "pending"]
+    assert len(world.attempts(members[1])) == 1
+    assert world.task(members[1]).failures == 1
+    world.check_laws()
+
+
+def test_an_unknown_commit_is_not_lost_even_if_another_has_the_task_by_now(world: World) -> None:
+    keeper, other = world.keeper(), world.keeper("other")
+    _, (member,) = world.batch(1)
+    (due,) = world.acquire(keeper)
+    really = world.database.read
+
+    def read_late(*arguments: object) -> object:
+        """Between the lost commit and the look at what became of it, the task goes on."""
+        if world.task_status(member) == "pending":
+            with mock.patch.object(world.database, "read", really):
+                world.acquire(other)
+        return really(*arguments)  # type: ignore[arg-type]
+
+    with (
+        commit_of_unknown_fate(world.database),
+        mock.patch.object(world.database, "read", read_late),
+    ):
+        assert world.release(keeper, [over(due, End.GIVEN_BACK)]) == []
+    assert (world.task(member).owner, world.task(member).status) == (other, "running")
+    world.check_laws()
+
+
+def test_a_keeper_that_dies_before_its_commit_has_released_nothing(world: World) -> None:
+    keeper = world.keeper()
+    batch_id, (member,) = world.batch(1)
+    (due,) = world.acquire(keeper)
+    with mock.patch.object(batches, "pay", side_effect=Crash), pytest.raises(Crash):
+        world.release(keeper, [over(due, result="1")])
+    assert world.task(member).status == "running"
+    assert world.result(member) is None
+    assert world.batch_row(batch_id).n_running == 1
+
+
+def test_two_who_release_the_same_run_change_it_once(world: World) -> None:
+    """The keeper that was declared dead and woke up, and the reaper that gives back."""
+    for _ in range(5):
+        keeper = world.keeper()
+        batch_id, members = world.batch(20)
+        dues = world.acquire(keeper, members)
+        world.die(keeper)
+        lost, _ = at_once(
+            partial(world.release, keeper, [over(due) for due in dues]),
+            partial(taken_back, world, keeper),
+        )
+        for member, status in zip(members, world.statuses(batch_id), strict=True):
+            assert status == ("pending" if member in lost else "success")
+        world.check_laws()
+
+
+def taken_back(world: World, keeper: int) -> list[int]:
+    return [run.id for run in world.give_back(keeper)]
+
+
+# --- cancelled ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", list(End))
+def test_in_a_cancelled_batch_every_end_is_cancel(world: World, end: End) -> None:
+    keeper = world.keeper()
+    batch_id, members = world.batch(2)
+    other, (elsewhere,) = world.batch(1)
+    dues = world.acquire(keeper)
+    world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
+    assert world.release(keeper, [over(due, end) for due in dues[:2]]) == []
+    assert world.release(keeper, [over(dues[2])]) == []
+    assert world.statuses(batch_id) == ["cancel", "cancel"]
+    assert world.task(members[0]).cause == "cancelled"
+    assert world.task(elsewhere).status == "success"
+    assert world.batch_row(other).n_success == 1
+    world.check_laws()
+
+
+def test_a_batch_cancelled_between_look_and_write_still_cancels_its_runs(world: World) -> None:
+    """Before the spread has come to them: only the batch says it yet."""
+    keeper = world.keeper()
+    batch_id, _ = world.batch(3)
+    free = world.one_shot()
+    dues = world.acquire(keeper)
+    assert world.begin(batch_id, Spread.CANCEL, Phase.CANCEL)
+    assert world.release(keeper, [over(due) for due in dues]) == []
+    assert world.statuses(batch_id) == ["cancel"] * 3
+    assert world.task(free).status == "success"
+    world.check_laws()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_task_that_was_asked_to_stop_ends_as_cancel(world: World, force: bool) -> None:
+    keeper = world.keeper()
+    _, members = world.batch(3)
+    dues = world.acquire(keeper)
+    said = world.database.write(lambda tx: store_tasks.cancel(tx, members[1], REGION, force))
+    assert said == ("killing" if force else "stopping")
+    stops = world.database.read(lambda tx: runs.to_be_stopped(tx, REGION, keeper))
+    assert stops == ([(members[1], dues[1].fence)] if force else [])
+    assert world.release(keeper, [over(due) for due in dues]) == []
+    assert [world.task(m).status for m in members] == ["success", "cancel", "success"]
+    assert world.task(members[1]).stop == 0
+    world.check_laws()
+
+
+def test_a_killed_run_is_cancel_without_having_been_asked_in_the_database(world: World) -> None:
+    keeper = world.keeper()
+    _, (member,) = world.batch(1)
+    world.run(keeper, end=End.KILLED)
+    assert (world.task(member).status, world.task(member).cause) == ("cancel", "cancelled")
+    world.check_laws()
+
+
+def test_what_was_cancelled_before_it_started_has_not_been_attempted(world: World) -> None:
+    keeper = world.keeper()
+    _, (member,) = world.batch(1)
+    (due,) = world.acquire(keeper)
+    world.database.write(lambda tx: store_tasks.cancel(tx, member, REGION, force=False))
+    world.release(keeper, [over(due, End.GIVEN_BACK)])
+    assert (world.task(member).status, world.task(member).attempt) == ("cancel", 0)
+    assert world.attempts(member) == []
+
+
+# --- one-shots ---------------------------------------------------------------------------------
+
+
+def test_an_instance_is_free_again_when_its_task_has_ended_and_not_before(world: World) -> None:
+    keeper = world.keeper()
+    single = world.one_shot(instance_id="i", unique_key="key")
+    (due,) = world.acquire(keeper)
+    world.release(keeper, [over(due, End.TIMEOUT)])
+    assert world.task(single).unique_key == "key"
+    world.run(keeper)
+    assert world.task(single).unique_key is None
+
+
+# --- capture -----------------------------------------------------------------------------------
+
+
+def test_the_first_capture_stays(world: World) -> None:
+    keeper = world.keeper()
+    _, (member,) = world.batch(1)
+    (due,) = world.acquire(keeper)
+    assert capture(world, keeper, due, '"first"', '"a"')
+    assert capture(world, keeper, due, '"second"', '"b"')
+    world.release(keeper, [over(due, End.TIMEOUT)])
+    (again,) = world.acquire(keeper)
+    assert capture(world, keeper, again, '"third"', '"c"')
+    row = world.task(member)
+    assert (row.before_update, row.after_update) == ('"first"', '"a"')
+
+
+def test_who_no_longer_holds_a_task_captures_nothing(world: World) -> None:
+    sleepy, other = world.keeper("sleepy"), world.keeper("other")
+    _, (member,) = world.batch(1)
+    (due,) = world.acquire(sleepy)
+    assert not capture(world, other, due, '"wrong"', '"owner"')
+    assert not capture(world, sleepy, msgspec.structs.replace(due, version=77), '"wrong"', '"f"')
+    world.die(sleepy)
+    world.give_back(sleepy)
+    assert not capture(world, sleepy, due, '"changed"', '"state"')
+    (again,) = world.acquire(other)
+    assert not capture(world, sleepy, due, '"changed"', '"state"')
+    assert world.task(member).before_update is None
+    assert capture(world, other, again, '"right"', '"one"')
+
+
+def test_a_capture_whose_commit_was_lost_is_ours(world: World) -> None:
+    keeper = world.keeper()
+    _, (member,) = world.batch(1)
+    (due,) = world.acquire(keeper)
+    with commit_of_unknown_fate(world.database):
+        assert capture(world, keeper, due, '"old"', '"new"')
+    assert world.task(member).before_update == '"old"'
+
+
+def capture(world: World, keeper: int, due: Due, before: str, after: str) -> bool:
+    return runs.capture(world.database, keeper, due.id, due.fence, before, after)

@@ -1,0 +1,404 @@
+"""The parts of the operations on connectors: states, offsets, secrets, clusters, the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import drumline.handlers.connect  # noqa: F401  # registers them
+from drumline import config
+from drumline.commands.param_schema import require
+from drumline.domain.clusters import ConnectCluster, Sought, find
+from drumline.errors import BadConfig, WrongUse
+from drumline.handlers.connect.client import (
+    Connect,
+    ConnectError,
+    ConnectorStatus,
+    Offset,
+    Status,
+    TaskStatus,
+    Unsure,
+    changed,
+)
+from drumline.handlers.connect.offsets import by_partition, mark, marked_by, moved, plan
+from drumline.handlers.connect.secrets import is_plain_secret, masked
+from drumline.handlers.connect.states import ConnectorFailed, Settling, Target, is_at, target_of
+from drumline.handlers.connect.watch import Watch
+from drumline.handlers.registry import registry
+from examples.connect_standin.cluster import Manners
+from examples.connect_standin.faults import Fault
+from examples.connect_standin.server import Server
+from tests.connect_world import together
+
+# --- states --------------------------------------------------------------------------------------
+
+
+def status(state: str, *tasks: str) -> Status:
+    made = tuple(TaskStatus(task, i, "boom\n at x") for i, task in enumerate(tasks))
+    return Status(ConnectorStatus(state), made)
+
+
+@pytest.mark.parametrize(
+    ("seen", "target", "there"),
+    [
+        (status("RUNNING", "RUNNING", "RUNNING"), Target.RUNNING, True),
+        (status("RUNNING", "RUNNING", "UNASSIGNED"), Target.RUNNING, False),
+        (status("RUNNING"), Target.RUNNING, False),  # its tasks are still to come
+        (status("STOPPED"), Target.STOPPED, True),
+        (status("STOPPED", "RUNNING"), Target.STOPPED, False),
+        (status("PAUSED", "PAUSED"), Target.PAUSED, True),
+        (status("PAUSED", "RUNNING"), Target.PAUSED, False),
+        (None, Target.STOPPED, False),
+    ],
+)
+def test_is_at(seen: Status | None, target: Target, there: bool) -> None:
+    assert is_at(seen, target) is there
+
+
+def test_target_of_what_failed_is_to_run() -> None:
+    assert target_of("FAILED") is Target.RUNNING
+    assert target_of("UNASSIGNED") is Target.RUNNING
+    assert target_of(None) is Target.RUNNING
+    assert target_of("PAUSED") is Target.PAUSED
+
+
+def test_state_counts_when_it_has_held() -> None:
+    settling = Settling(Target.RUNNING, 1.0)
+    running, restarting = status("RUNNING", "RUNNING"), status("RUNNING", "UNASSIGNED")
+    assert not settling.look(running, 0.0)  # perhaps from before the change
+    assert not settling.look(restarting, 0.5)
+    assert not settling.look(running, 0.9)
+    assert not settling.look(running, 1.8)
+    assert settling.look(running, 2.0)
+
+
+def test_failure_counts_when_it_has_held() -> None:
+    settling = Settling(Target.RUNNING, 1.0)
+    failed = status("RUNNING", "RUNNING", "FAILED")
+    assert not settling.look(failed, 0.0)
+    assert not settling.look(status("RUNNING", "RUNNING", "RESTARTING"), 0.9)
+    assert not settling.look(failed, 1.0)
+    with pytest.raises(ConnectorFailed, match=r"its task 1 failed: boom$"):
+        settling.look(failed, 2.0)
+
+
+# --- offsets -------------------------------------------------------------------------------------
+
+partitions = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"), min_size=1)
+offset_sets = st.lists(
+    st.builds(Offset, partitions, st.dictionaries(st.just("pos"), st.integers(0, 3), min_size=1)),
+    max_size=5,
+)
+
+
+@given(offset_sets, offset_sets)
+def test_plan_makes_the_one_of_the_other(now: list[Offset], wanted: list[Offset]) -> None:
+    has = by_partition(now)
+    for each in plan(now, wanted):
+        key = msgspec.json.encode(each.partition, order="deterministic")
+        if each.offset is None:
+            del has[key]  # nothing is forgotten that was not there
+        else:
+            assert has.get(key) != each, "written without need"
+            has[key] = each
+    assert has == by_partition(wanted)
+
+
+def test_mark_is_found_and_taken_away() -> None:
+    offsets = [Offset({"server": "s"}, {"pos": 1}), mark(7)]
+    assert marked_by(offsets) == 7
+    assert marked_by(offsets[:1]) is None
+    assert mark(None).offset is None
+
+
+def test_new_position_leaves_what_belonged_to_the_old_one() -> None:
+    old = {"file": "f", "pos": 4, "gtids": "g:1-9", "row": 3, "event": 2, "snapshot": "INITIAL"}
+    found = moved([Offset({"server": "s"}, old), mark(1)], None, {"gtids": "g:1-5"})
+    assert found == Offset({"server": "s"}, {"file": "f", "pos": 4, "gtids": "g:1-5"})
+    by_file = moved([Offset({"server": "s"}, old)], None, {"file": "h", "pos": 1})
+    assert by_file.offset == {"file": "h", "pos": 1}, "the old GTIDs would win over the file"
+
+
+def test_position_of_a_connector_without_offsets() -> None:
+    assert moved([], "shop", {"gtids": "g:1"}) == Offset({"server": "shop"}, {"gtids": "g:1"})
+    with pytest.raises(WrongUse, match="topic"):
+        moved([], None, {"gtids": "g:1"})
+
+
+# --- secrets -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "secret"),
+    [
+        ("database.password", "hunter2", True),
+        ("database.password", "${file:/etc/secrets:pw}", False),
+        ("database.password", "${file:/etc/secrets:pw} and more", True),
+        ("ssl.key.password", "x", True),
+        ("ssl.keystore.location", "/etc/keystore", False),
+        ("ssl.keystore.key", "-----BEGIN", True),
+        ("aws.secret.access.key", "x", True),
+        ("AWS_SECRET", "x", True),
+        ("producer.override.sasl.jaas.config", "…LoginModule required password=x", True),
+        ("sasl.oauthbearer.token.endpoint.url", "https://idp.example/token", False),
+        ("basic.auth.user.info", "me:pw", True),
+        ("key.converter", "org.apache.kafka.connect.json.JsonConverter", False),
+        ("message.key.columns", "a:b", False),
+        ("table.include.list", "shop.passengers", False),
+        ("database.passthrough", "x", False),
+        ("connection.url", "jdbc:mysql://db/shop", False),
+        ("connection.url", "jdbc:mysql://db/shop?user=me&password=pw", True),
+        ("mongodb.connection.string", "mongodb://me:pw@db/shop", True),
+        ("database.hostname", None, False),
+    ],
+)
+def test_which_settings_are_secret(key: str, value: str | None, secret: bool) -> None:
+    assert is_plain_secret(key, value) is secret
+
+
+def test_mask_takes_every_secret_out_of_a_text() -> None:
+    settings = {"a.password": "long-secret", "b.password": "long-secret-er", "host": "db"}
+    text = "no long-secret-er and long-secret at mongodb://u:pw@db nor ?password=x; db stays"
+    assert masked(text, settings) == (
+        "no *** and *** at mongodb://u:***@db nor ?password=***; db stays"
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_", "param", "words"),
+    [
+        ("cdc/cdc_job_stop", None, None),
+        ("cdc/cdc_job_stop", {"az": "b"}, None),
+        ("cdc/cdc_job_stop", {"ax": "b"}, "param.ax: is not known"),
+        ("cdc/cdc_change_config", {"az": "b"}, "param: needs one of cpu, memory"),
+        ("cdc/cdc_change_config", {"replicas": 0}, "param.replicas: must be >= 1"),
+        (
+            "cdc/cdc_change_config", {"set": {"database.password": "hunter2"}},
+            "param.set.database.password: does not match: a secret is given as a reference",
+        ),
+        ("cdc/cdc_change_config", {"set": {"database.password": "${file:/a:b}"}}, None),
+        ("cdc/cdc_reset_gtid", {"gtids": "0-1-5,1-1-7"}, None),
+        ("cdc/cdc_reset_gtid", {"gtids": "5"}, "param.gtids: does not match"),
+        ("cdc/cdc_reset_gtid", {"file": "x"}, "param: needs one of gtids, file and pos"),
+        ("cdc/cdc_switch_az", {}, "param.to_az: is missing"),
+        ("panama/panama_migrate_to_cdc", {"topic_prefix": "x"}, "param.source: is missing"),
+    ],
+)  # fmt: skip
+def test_parameters_are_checked_at_submission(type_: str, param: Any, words: str | None) -> None:
+    schema = registry[type_].spec.schema
+    if words is None:
+        require(schema, param)
+        return
+    with pytest.raises(WrongUse) as caught:
+        require(schema, param)
+    assert str(caught.value).startswith(words)
+    assert "hunter2" not in str(caught.value)
+
+
+# --- clusters ------------------------------------------------------------------------------------
+
+
+def cluster(name: str, **more: Any) -> ConnectCluster:
+    return ConnectCluster(name=name, url="http://c.example:8083", **more)
+
+
+def test_find_tells_clusters_apart_or_says_what_there_is() -> None:
+    a, b = cluster("a", env="prod", az="1"), cluster("b", env="prod", az="2")
+    anywhere = cluster("c", env="test")
+    known = (a, b, anywhere)
+    assert find(known, Sought(env="prod", az="2")) is b
+    assert find(known, Sought(env="test", az="9")) is anywhere
+    assert find(known, Sought(name="a")) is a
+    with pytest.raises(WrongUse, match=r"several Connect clusters fit env prod: a .*, b "):
+        find(known, Sought(env="prod"))
+    with pytest.raises(WrongUse, match="no Connect cluster fits env dev; there are: a "):
+        find(known, Sought(env="dev"))
+    with pytest.raises(WrongUse, match="no Kafka Connect cluster is configured"):
+        find((), Sought())
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ([{"name": "a"}], "url"),
+        ([{"name": "a", "url": "http://me:pw@c.example"}], "url"),
+        ([{"name": "a", "url": "http://c"}, {"name": "a", "url": "http://d"}], "two Connect"),
+        ([{"name": "a", "url": "http://c", "keys": {"disk": "x"}}], "'disk'"),
+        ([{"name": "a", "url": "http://c", "token_env": "T", "username": "u"}], "both"),
+        ([{"name": "a", "url": "http://c", "passwort": "x"}], "passwort"),
+    ],
+)
+def test_wrong_cluster_in_the_settings_is_named(table: Any, words: str) -> None:
+    environment = {"DRUMLINE_CONNECT": msgspec.json.encode(table).decode()}
+    with pytest.raises(BadConfig, match=words):
+        config.load(environment)
+
+
+def test_clusters_reach_child_processes() -> None:
+    environment = {"DRUMLINE_CONNECT": '[{"name": "a", "url": "http://c", "az": "1"}]'}
+    settings = config.load(environment)
+    assert config.load(config.as_environment(settings)).connect == settings.connect
+    with pytest.raises(BadConfig, match="not JSON"):
+        config.load({"DRUMLINE_CONNECT": "[{"})
+
+
+# --- the client ----------------------------------------------------------------------------------
+
+QUIET = Manners(delay=0.004, rebalance=0.0, events=0.0)
+
+
+def with_client(
+    test: Callable[[Server, Connect], Awaitable[None]],
+    manners: Manners = QUIET,
+    **settings: Any,
+) -> None:
+    async def main() -> None:
+        async with Server("c", manners) as server:
+            server.cluster.seed(["orders"])
+            made = ConnectCluster(name="c", url=server.url, poll=0.003, settle=0.0, **settings)
+            connect = Connect(made)
+            try:
+                await test(server, connect)
+            finally:
+                await connect.close()
+
+    together(main())
+
+
+def test_changed_sets_and_removes() -> None:
+    assert changed({"a": "1", "b": "2"}, {"b": None, "c": "3"}) == {"a": "1", "c": "3"}
+
+
+def test_read_is_repeated_and_rebalance_is_waited_for() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        server.faults = [Fault("GET", times=2), Fault("PUT", status=409, message="rebalance")]
+        server.faults[1].times = 3
+        assert (await connect.config("orders") or {})["tasks.max"] == "1"
+        await connect.stop("orders")
+        assert server.count("PUT", "/stop") == {"orders": 1}
+
+    with_client(test)
+
+
+def test_change_without_an_answer_is_not_repeated_by_the_client() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        server.faults = [Fault("PUT", what="lose")]
+        with pytest.raises(Unsure):
+            await connect.stop("orders")
+        assert server.count("PUT", "/stop") == {"orders": 1}
+
+    with_client(test)
+
+
+def test_unreachable_cluster_is_a_clear_error() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        await server.stop()
+        with pytest.raises(ConnectError, match="cluster c: GET /connectors/orders/config: Client"):
+            await connect.config("orders")
+
+    with_client(test)
+
+
+def test_login_page_in_front_of_connect_is_not_taken_for_success() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        server.faults = [Fault(".*", status=302, message="log in first")]
+        for ask in (connect.stop("orders"), connect.config("orders")):
+            with pytest.raises(ConnectError, match="302 log in first"):
+                await ask
+
+    with_client(test)
+
+
+def test_cluster_that_is_away_for_a_while_is_waited_for() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        watch = Watch(connect)
+        server.faults = [Fault("GET", times=8)]  # more than one read puts up with
+        server.cluster.aim(server.cluster.connectors["orders"], "STOPPED")
+        await watch.until("orders", Target.STOPPED)
+        server.faults = [Fault("GET", status=403, message="no")]
+        with pytest.raises(ConnectError, match="403 no"):
+            await watch.until("orders", Target.RUNNING)
+
+    with_client(test)
+
+
+def test_refusal_is_told_without_the_secret_it_quotes() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        now = await connect.config("orders") or {}
+        with pytest.raises(ConnectError) as caught:
+            await connect.change_config("orders", {"standin.refuse": "database.password"}, now)
+        assert "400 Connector configuration is invalid" in str(caught.value)
+        assert "Invalid value *** for configuration database.password" in str(caught.value)
+
+    with_client(test)
+
+
+def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        monkeypatch.delenv("CONNECT_PW", raising=False)
+        with pytest.raises(ConnectError, match="CONNECT_PW is not set"):
+            await connect.config("orders")
+        monkeypatch.setenv("CONNECT_PW", "wrong")
+        with pytest.raises(ConnectError, match="401") as caught:
+            await connect.config("orders")
+        assert "wrong" not in str(caught.value)
+        await connect.close()
+        monkeypatch.setenv("CONNECT_PW", "right")
+        assert await connect.config("orders") is not None
+
+    settings = {"username": "connect", "password_env": "CONNECT_PW"}
+    with_client(test, Manners(rebalance=0.0, password="right"), **settings)  # noqa: S106
+
+
+def test_connector_names_are_quoted() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        name = "a b/c?d=ü#%41"
+        server.cluster.seed([name])
+        assert (await connect.config(name) or {})["name"] == name
+        await connect.stop(name)
+        assert server.cluster.connectors[name].target == "STOPPED"
+
+    with_client(test)
+
+
+def test_many_are_waited_for_with_one_request_at_a_time() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        names = [f"c{number}" for number in range(300)]
+        server.cluster.seed(names)
+        asked: list[str] = []
+        once = connect._once
+
+        async def counted(method: str, path: str, body: object) -> tuple[int, bytes]:
+            asked.append(path)
+            return await once(method, path, body)
+
+        connect._once = counted  # type: ignore[method-assign]
+        for name in names:
+            server.cluster.aim(server.cluster.connectors[name], "STOPPED")
+        watch = Watch(connect)
+        await asyncio.gather(*(watch.until(name, Target.STOPPED) for name in names))
+        assert len(asked) < 100, "300 were waited for"
+        assert asked[0] == "/connectors?expand=status"
+
+    with_client(test, Manners(delay=0.05, rebalance=0.0, events=0.0))
+
+
+def test_waiting_is_given_up_with_the_task_and_leaves_nothing_behind() -> None:
+    async def test(server: Server, connect: Connect) -> None:
+        watch = Watch(connect)
+        waiting = asyncio.create_task(watch.until("orders", Target.STOPPED))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not watch._waiters
+        assert watch._polling is not None
+        await watch._polling  # it ends by itself when nobody waits
+
+    with_client(test)

@@ -1,0 +1,314 @@
+"""The pure parts of a call: retry policy, masking, unpacking, cutting, tracing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+import tracemalloc
+import zlib
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.domain.policy import HandlerSpec
+from drumline.domain.states import Cause, TaskState
+from drumline.domain.verdict import End, Limits, Run, judge
+from drumline.domain.verdict import Outcome as RunOutcome
+from drumline.handlers.http.answer import as_text, kept_headers, retry_after, unpack
+from drumline.handlers.http.bounds import HEADERS_KEPT, fit, fit_headers
+from drumline.handlers.http.masking import MASK, Secrets, is_secret, mask_names, may_name_secrets
+from drumline.handlers.http.retry import DEFAULT_ON, RETRIABLE, Outcome, RetryPolicy, outcome_of
+from drumline.handlers.http.trace import traceparent
+
+# --- outcomes and retries -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (200, "success"), (204, "success"), (299, "success"), (101, "1xx"), (301, "3xx"),
+        (304, "3xx"), (400, "4xx"), (404, "4xx"), (429, "4xx"), (499, "4xx"), (500, "5xx"),
+        (503, "5xx"), (599, "5xx"), (0, "5xx"), (600, "5xx"), (999, "5xx"),
+    ],
+)  # fmt: skip
+def test_a_status_code_decides_the_outcome(code: int, outcome: str) -> None:
+    assert outcome_of(code) == outcome
+
+
+@pytest.mark.parametrize(
+    ("on", "outcome", "code", "wanted"),
+    [
+        (DEFAULT_ON, Outcome.TIMEOUT, None, True),
+        (DEFAULT_ON, Outcome.CONNECTION, None, True),
+        (DEFAULT_ON, Outcome.SERVER_ERROR, 503, True),
+        (DEFAULT_ON, Outcome.CLIENT_ERROR, 429, True),
+        (DEFAULT_ON, Outcome.CLIENT_ERROR, 404, False),
+        (DEFAULT_ON, Outcome.REDIRECT, 302, False),
+        (DEFAULT_ON, Outcome.TLS, None, False),
+        (DEFAULT_ON, Outcome.REFUSED, None, False),
+        (("4xx",), Outcome.CLIENT_ERROR, 404, True),
+        ((404,), Outcome.CLIENT_ERROR, 404, True),
+        (("404",), Outcome.CLIENT_ERROR, 403, False),
+        (("5xx",), Outcome.TIMEOUT, None, False),
+        (("5xx",), Outcome.TIMEOUT, 503, False),
+        ((), Outcome.SERVER_ERROR, 500, False),
+    ],
+)
+def test_a_policy_says_after_which_outcomes(
+    on: tuple[str | int, ...], outcome: Outcome, code: int | None, wanted: bool
+) -> None:
+    assert RetryPolicy(max_attempts=3, on=on).wants(outcome, code) is wanted
+
+
+@given(st.sampled_from(Outcome), st.none() | st.integers(0, 999))
+def test_success_and_refusal_are_never_tried_again(outcome: Outcome, code: int | None) -> None:
+    everything = RetryPolicy(max_attempts=9, on=(*RETRIABLE, *range(100, 200), *range(300, 600)))
+    assert everything.problem() is None
+    assert everything.wants(outcome, code) is (outcome not in (Outcome.SUCCESS, Outcome.REFUSED))
+
+
+@pytest.mark.parametrize("entry", ["2xx", 200, "200", 600, "nope", "", 99, "4x", "٤٠٤"])
+def test_a_policy_for_an_outcome_that_does_not_exist_is_refused(entry: str | int) -> None:
+    assert repr(entry) in (RetryPolicy(on=(entry,)).problem() or "")
+
+
+def test_the_runs_retry_rule_comes_from_the_policy() -> None:
+    retry = RetryPolicy(max_attempts=4, delay=2, factor=3, max_delay=60, jitter=0).as_retry()
+    assert (retry.retries, retry.backoff(1, 0.5), retry.backoff(2, 0.5)) == (3, 2, 6)
+    assert retry.backoff(9, 0.5) == 60
+    assert set(retry.causes) == {Cause.ERROR, Cause.TIMEOUT, Cause.CALLBACK_TIMEOUT}
+    assert set(RetryPolicy(on=("5xx",)).as_retry().causes) == {Cause.ERROR}
+    assert RetryPolicy().as_retry().retries == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "failures", "again"),
+    [
+        (Outcome.SERVER_ERROR, 500, 0, True),
+        (Outcome.SERVER_ERROR, 500, 1, True),
+        (Outcome.SERVER_ERROR, 500, 2, False),  # three attempts were made
+        (Outcome.CLIENT_ERROR, 404, 0, False),
+        (Outcome.TIMEOUT, None, 0, True),
+        (Outcome.REFUSED, None, 0, False),
+    ],
+)
+def test_the_policy_decides_what_becomes_of_a_run(
+    outcome: Outcome, code: int | None, failures: int, again: bool
+) -> None:
+    policy = RetryPolicy(max_attempts=3)
+    run = Run(
+        id=1, fence=1, status=TaskState.RUNNING, batch_id=None, attempt=1, retry_time=0,
+        failures=failures, deaths=0, due_at=0, retry=policy.as_retry(), of_job=True,
+    )  # fmt: skip
+    cause = Cause.TIMEOUT if outcome is Outcome.TIMEOUT else Cause.ERROR
+    ended = RunOutcome(End.ERROR, final=not policy.wants(outcome, code), cause=cause)
+    verdict = judge(
+        run, ended, HandlerSpec("http", "http"), Limits(2, 3), cancelled=False, now=0, chance=0.5
+    )
+    assert verdict.again is again
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        (None, None), ("", None), ("soon", None), ("-5", None), ("0", 0), ("120", 120),
+        ("99999999999999", 3600), (format_datetime(datetime(2026, 1, 1, 0, 1, tzinfo=UTC)), 60),
+        ("Thu, 01 Jan 2026 00:00:30 GMT", 30), ("Wed, 01 Jan 2025 00:00:00 GMT", 0), ("1.5", None),
+    ],
+)  # fmt: skip
+def test_a_service_may_ask_to_be_left_alone(said: str | None, seconds: float | None) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    assert retry_after({} if said is None else {"Retry-After": said}, now) == seconds
+
+
+# --- masking --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Authorization", "PROXY-AUTHORIZATION", "Cookie", "Set-Cookie", "X-Api-Key", "apikey",
+     "api_key", "token", "access_token", "X-CSRF-Token", "secret", "client_secret", "password",
+     "PASSWD", "passphrase", "pwd", "aws_access_key_id", "private-key", "X-Hub-Signature",
+     "credentials", "sessionid", "jwt", "X-Auth"],
+)  # fmt: skip
+def test_names_that_hold_secrets(name: str) -> None:
+    assert is_secret(name)
+    assert may_name_secrets(f"x {name} y")  # the quick look misses none of them
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "X-Request-Id", "key", "author", "pass", "name"])
+def test_names_that_hold_none(name: str) -> None:
+    assert not is_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ('{"token": "abc", "a": 1}', '{"token": "***", "a": 1}'),
+        ('{"token":"a\\"b","x":"y"}', '{"token":"***","x":"y"}'),
+        ('{"Access_Token" : 12345}', '{"Access_Token" : "***"}'),
+        ('{"tokens": ["a", {"b": "]"}], "x": 1}', '{"tokens": "***", "x": 1}'),
+        ('{"secret": {"a": {"b": "}"}}, "x": {"y": 1}}', '{"secret": "***", "x": {"y": 1}}'),
+        ('[{"password": null}, {"password": "x"}]', '[{"password": "***"}, {"password": "***"}]'),
+        ('{"password": "cut in the mid', '{"password": "***"'),
+        ('{"password": "cut\\', '{"password": "***"'),
+        ('{"password": {"a": [1, "x', '{"password": "***"'),
+        ('{"password":', '{"password":"***"'),
+        ("a=1&api_key=abc&b=2", "a=1&api_key=***&b=2"),
+        ("token=abc", "token=***"),
+        ("https://h/p?x=1;token=abc#f", "https://h/p?x=1;token=***#f"),
+        ("<a><password>hunter</password></a>", "<a><password>***</password></a>"),
+        ('<ns:Token kind="x">hunter</ns:Token>', '<ns:Token kind="x">***</ns:Token>'),
+        ("nothing of the kind: token", "nothing of the kind: token"),
+        ('{"message": "the token is gone"}', '{"message": "the token is gone"}'),
+    ],
+)
+def test_what_stands_behind_a_secret_name_is_masked(text: str, masked: str) -> None:
+    assert mask_names(text) == masked
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["a", "b", "token"]), inner)
+        ),
+        max_leaves=12,
+    ),
+    st.integers(0, 200),
+)
+def test_masking_json_masks_exactly_the_secret_keys(document: object, cut: int) -> None:
+    def expected(value: object) -> object:
+        if isinstance(value, dict):
+            return {k: MASK if k == "token" else expected(v) for k, v in value.items()}
+        return [expected(v) for v in value] if isinstance(value, list) else value
+
+    text = json.dumps(document)
+    assert json.loads(mask_names(text)) == expected(document)
+    mask_names(text[:cut])  # a part of it does no harm
+
+
+@given(st.text("ab%", max_size=60), st.integers(0, 80))
+def test_no_part_of_a_secret_is_left_at_the_end(text: str, cut: int) -> None:
+    hidden = "S3CRET-" * 3
+    left = Secrets([hidden]).mask((text + hidden + text)[:cut], cut=True)
+    assert "S" not in left
+    assert left.replace(MASK, "") in text + text
+
+
+def test_a_secret_is_found_however_it_comes_back() -> None:
+    secrets = Secrets(['Bearer ab"c/d+ef', "sid=hunter2; short=x"])
+    for form in ('ab"c/d+ef', 'ab\\"c/d+ef', "ab%22c%2Fd%2Bef", "hunter2", "sid=hunter2; short=x"):
+        assert secrets.mask(f"<{form}>") == f"<{MASK}>"
+    assert secrets.mask("x Bearer short") == "x Bearer short"
+
+
+@pytest.mark.parametrize(
+    "text", ["token" * 4_000, '"token' * 3_000, "<token" * 3_000, "token=" * 3_000, '"a":' * 5_000]
+)
+def test_a_hostile_answer_does_not_take_long_to_mask(text: str) -> None:
+    started = time.process_time()
+    mask_names(text)
+    assert time.process_time() - started < 0.5  # a pattern that goes back takes minutes
+
+
+# --- unpacking and cutting ------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=3_000), st.sampled_from(["gzip", "deflate", "raw", ""]), st.integers(1))
+def test_what_was_packed_is_unpacked_up_to_the_limit(data: bytes, how: str, limit: int) -> None:
+    limit = limit % 4_000 + 1
+    raw = zlib.compressobj(wbits=-15)
+    packed = {
+        "gzip": gzip.compress(data),
+        "deflate": zlib.compress(data),
+        "raw": raw.compress(data) + raw.flush(),
+        "": data,
+    }[how]
+    unpacked, whole = unpack(packed, "deflate" if how == "raw" else how, limit)
+    assert unpacked == data[:limit]
+    assert whole or len(data) >= limit
+
+
+def test_a_bomb_is_unpacked_no_further_than_what_is_kept() -> None:
+    bomb = gzip.compress(b"\0" * 20_000_000)
+    tracemalloc.start()
+    try:
+        assert unpack(bomb, "gzip", 16_384) == (b"\0" * 16_384, False)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+    many = gzip.compress(b"") * 1_000 + gzip.compress(b"end")
+    assert unpack(many, "gzip", 16_384) == (b"end", True)
+
+
+def test_what_cannot_be_unpacked_is_kept_as_far_as_it_can_be_read() -> None:
+    packed = gzip.compress(b"a" * 100 + bytes(range(256)) * 4)
+    part, whole = unpack(packed[:-20], "GZIP ", 10_000)
+    assert part.startswith(b"aaa") and not whole
+    assert unpack(b"not gzip at all", "gzip", 100) == (b"", False)
+    assert unpack(b"brotli", "br", 3) == (b"bro", False)
+    assert unpack(b"", "gzip", 100) == (b"", True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "content_type", "whole", "text"),
+    [
+        ("ä€".encode(), "", True, "ä€"),
+        ("ä€".encode()[:-1], "", False, "ä"),
+        ("ä€".encode()[:-1], "", True, "ä\ufffd"),
+        (b"a\xffb", "text/plain", True, "a\ufffdb"),
+        ("ä".encode("latin-1"), "text/plain; charset=ISO-8859-1", True, "ä"),
+        ("語".encode("shift_jis"), 'text/html; Charset="Shift_JIS"', True, "語"),
+        (b"abc", "text/plain; charset=punycode", True, "abc"),
+        (b"abc", "text/plain; charset=utf-8-nonsense", True, "abc"),
+        (b"abc", "text/plain; charset=rot13", True, "abc"),
+        (b"\x00\x01", "image/png", True, "\x00\x01"),
+    ],
+)
+def test_bytes_are_read_in_the_charset_that_was_said(
+    raw: bytes, content_type: str, whole: bool, text: str
+) -> None:
+    assert as_text(raw, content_type, whole) == text
+
+
+@given(st.text(), st.integers(0, 300))
+def test_a_text_is_cut_by_its_bytes_in_json(text: str, limit: int) -> None:
+    kept, cut = fit(text, limit)
+    assert text.startswith(kept)
+    assert len(msgspec.json.encode(kept)) - 2 <= limit
+    assert cut is (kept != text)
+    if cut:  # and no more of it than need be, give or take a character of six bytes
+        assert len(msgspec.json.encode(kept)) - 2 >= limit // 6 - 6
+
+
+@given(st.dictionaries(st.text(max_size=60), st.text(max_size=600), max_size=30))
+def test_headers_are_cut_to_what_fits(headers: dict[str, str]) -> None:
+    kept = fit_headers(headers)
+    assert len(msgspec.json.encode(kept)) <= HEADERS_KEPT + 8 * len(kept)
+    assert list(kept) == list(headers)[: len(kept)]
+
+
+def test_only_headers_that_say_something_are_kept() -> None:
+    given_ = {"content-type": "a", "Set-Cookie": "b", "RETRY-AFTER": "5", "X-Other": "c"}
+    assert kept_headers(given_) == {"Content-Type": "a", "Retry-After": "5"}
+
+
+# --- tracing --------------------------------------------------------------------------------------
+
+
+def test_a_request_has_the_runs_trace_and_a_span_of_its_own() -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    first, second = traceparent(trace).split("-"), traceparent(trace).split("-")
+    assert first[:2] == second[:2] == ["00", trace]
+    assert first[2] != second[2] and len(first[2]) == 16 and first[3] == "01"
+    for none in (None, "", "0" * 32, trace.upper(), trace[:-1], trace + "\n", "g" * 32):
+        version, fresh, span, flags = traceparent(none).split("-")
+        assert (version, len(fresh), len(span), flags) == ("00", 32, 16, "01")
+        assert fresh != none and int(fresh, 16) and int(span, 16)

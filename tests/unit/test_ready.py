@@ -1,0 +1,102 @@
+"""The ready-queue against a model: a plain list that is sorted whenever somebody asks."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from drumline.domain.ready import ReadyQueue
+from drumline.domain.states import TaskState
+from drumline.domain.task import Due
+
+KEYS = ("target/a", "target/b", "other/a")
+CAPACITY = 6
+
+
+def due(id: int, key: str = KEYS[0], priority: int = 5, due_at: int = 0) -> Due:
+    target_type, _, type = key.partition("/")
+    values: dict[str, Any] = {
+        "id": id, "version": 0, "status": TaskState.PENDING, "type": type,
+        "target_type": target_type, "priority": priority, "due_at": due_at, "timeout_ms": 1000,
+        "attempt": 0, "retry_time": 0, "failures": 0, "deaths": 0, "body": b"",
+    }  # fmt: skip
+    everything: dict[str, Any] = dict.fromkeys(Due.__struct_fields__)
+    return Due(**everything | values)
+
+
+def urgency(due: Due) -> tuple[int, int, int]:
+    return -due.priority, due.due_at, due.id
+
+
+class QueueAndModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = ReadyQueue(CAPACITY)
+        self.model: list[Due] = []
+
+    def of(self, *keys: str) -> list[Due]:
+        return sorted((one for one in self.model if one.key in keys), key=urgency)
+
+    @rule(
+        id=st.integers(1, 12),
+        key=st.sampled_from(KEYS),
+        priority=st.integers(0, 9),
+        due_at=st.integers(0, 3),
+    )
+    def offer(self, id: int, key: str, priority: int, due_at: int) -> None:
+        one = due(id, key, priority, due_at)
+        known = any(other.id == id for other in self.model)
+        full = len(self.model) == CAPACITY
+        assert self.queue.offer(one) is (known or not full)
+        if not known and not full:
+            self.model.append(one)
+
+    @precondition(lambda self: self.model)
+    @rule(number=st.integers(0, 10))
+    def pop(self, number: int) -> None:
+        keys = sorted({one.key for one in self.model})
+        key = keys[number % len(keys)]
+        taken = self.queue.pop(key)
+        assert taken == self.of(key)[0]
+        self.model.remove(taken)
+
+    @rule(keys=st.sets(st.sampled_from(KEYS)))
+    def drop(self, keys: set[str]) -> None:
+        dropped = self.queue.drop(keys)
+        assert sorted(dropped) == sorted(one.id for one in self.of(*keys))
+        self.model = [one for one in self.model if one.key not in keys]
+
+    @rule(keys=st.lists(st.sampled_from((*KEYS, "nobody/knows"))))
+    def head(self, keys: list[str]) -> None:
+        wanted = self.of(*keys)
+        assert self.queue.head(keys) == (wanted[0] if wanted else None)
+
+    @invariant()
+    def they_agree(self) -> None:
+        assert len(self.queue) == len(self.model) <= CAPACITY
+        assert self.queue.room == CAPACITY - len(self.model)
+        ids = {one.id for one in self.model}
+        assert all((id in self.queue) is (id in ids) for id in range(13))
+        counts = {key: len(self.of(key)) for key in KEYS}
+        assert self.queue.waiting() == {key: n for key, n in counts.items() if n}
+
+
+TestQueueAndModel = QueueAndModel.TestCase
+TestQueueAndModel.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+
+
+def test_what_is_queued_is_not_queued_twice() -> None:
+    queue = ReadyQueue(10)
+    assert queue.offer(due(1))
+    assert queue.offer(due(1, priority=9))
+    assert len(queue) == 1
+    assert queue.pop(KEYS[0]).priority == 5
+
+
+def test_a_full_queue_refuses_and_loses_nothing() -> None:
+    queue = ReadyQueue(2)
+    assert queue.offer(due(1)) and queue.offer(due(2))
+    assert not queue.offer(due(3, priority=9))
+    assert [queue.pop(KEYS[0]).id, queue.pop(KEYS[0]).id] == [1, 2]
+    assert queue.offer(due(3))

@@ -1,0 +1,57 @@
+"""Stall detection against the rule in words, over generated sequences of scans."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.domain.stall import Stall, observe
+
+LIMIT = 10
+
+
+def watched(scans: list[tuple[int, int]], limit: int) -> list[bool]:
+    state, alarms = Stall(), []
+    for queued, finished in scans:
+        state, stalled = observe(state, queued, finished, limit)
+        alarms.append(stalled)
+    return alarms
+
+
+def naive(scans: list[tuple[int, int]], limit: int) -> list[bool]:
+    """Grown over more than `limit` scans in a row while nothing finished; then from the start."""
+    alarms, row, before = [], 0, (0, 0)
+    for queued, finished in scans:
+        row = row + 1 if queued > before[0] and finished == before[1] else 0
+        alarms.append(row > limit)
+        row = 0 if alarms[-1] else row
+        before = (queued, finished)
+    return alarms
+
+
+steps = st.lists(st.tuples(st.integers(-1, 3), st.sampled_from([0, 0, 0, 0, 1])), max_size=60)
+
+
+@given(steps, st.integers(1, 4))
+def test_an_alarm_comes_exactly_when_the_rule_says(
+    changes: list[tuple[int, int]], limit: int
+) -> None:
+    scans, queued, finished = [], 0, 0
+    for more, done in changes:
+        queued, finished = max(0, queued + more), finished + done
+        scans.append((queued, finished))
+    assert watched(scans, limit) == naive(scans, limit)
+
+
+def test_more_than_ten_scans_in_a_row() -> None:
+    growing = [(n, 7) for n in range(1, 40)]
+    alarms = watched([(0, 7), *growing], LIMIT)
+    # The tenth growth is not more than ten; after an alarm the count begins anew.
+    assert [n for n, alarm in enumerate(alarms) if alarm] == [11, 22, 33]
+
+
+def test_one_finished_task_is_enough_to_wait_longer() -> None:
+    scans = [(n, 0) for n in range(1, 11)] + [(11, 1)] + [(n, 1) for n in range(12, 22)]
+    assert not any(watched(scans, LIMIT))
+
+
+def test_a_queue_that_does_not_grow_is_no_stall() -> None:
+    assert not any(watched([(1000, 0)] * 50, LIMIT))

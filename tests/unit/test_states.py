@@ -1,0 +1,151 @@
+"""The table of states: closed, and the only way."""
+
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.domain.states import (
+    ACQUIRED,
+    BATCH_FINISHED,
+    DUE,
+    FINISHED,
+    GIVEN_BACK,
+    HELD,
+    TRANSITIONS,
+    BatchState,
+    Phase,
+    TaskState,
+    aggregate,
+    check,
+    diagram,
+)
+from drumline.errors import IllegalTransition
+
+S = TaskState
+DOCUMENT = Path(__file__).parents[2] / "docs" / "states.md"
+
+
+def test_every_state_has_its_line_in_the_table_and_leads_to_states() -> None:
+    assert set(TRANSITIONS) == set(TaskState)
+    assert set().union(*TRANSITIONS.values()) <= set(TaskState)
+    assert all(state not in targets for state, targets in TRANSITIONS.items())
+
+
+@pytest.mark.parametrize(("source", "target"), list(product(TaskState, TaskState)))
+def test_a_move_is_refused_unless_the_table_has_it(source: S, target: S) -> None:
+    if target in TRANSITIONS[source]:
+        check(source, target)
+    else:
+        with pytest.raises(IllegalTransition, match=f"from {source.value} to {target.value}"):
+            check(source, target)
+
+
+def test_every_state_is_of_exactly_one_kind() -> None:
+    others = {S.SCHEDULED, S.WAITING_CALLBACK}
+    kinds: list[frozenset[S] | set[S]] = [DUE, HELD, FINISHED, others]
+    assert Counter(state for kind in kinds for state in kind) == Counter(TaskState)
+
+
+def test_a_task_is_held_only_after_it_was_acquired() -> None:
+    for source, targets in TRANSITIONS.items():
+        assert targets & HELD == ({ACQUIRED[source]} if source in DUE else set())
+    assert set(ACQUIRED) == DUE
+
+
+def test_what_is_given_back_waits_again() -> None:
+    assert set(GIVEN_BACK) >= HELD
+    for source, target in GIVEN_BACK.items():
+        assert target in DUE
+        check(source, target)
+
+
+def test_an_end_is_left_only_by_an_operators_retry_or_rollback() -> None:
+    for source in FINISHED:
+        assert TRANSITIONS[source] <= {S.RETRY_PENDING, S.ROLLBACK_PENDING}
+
+
+def test_a_rollback_never_turns_into_the_change_again() -> None:
+    seen = {S.ROLLBACK_PENDING}
+    while more := set().union(*(TRANSITIONS[state] for state in seen)) - seen:
+        seen |= more
+    assert seen == {
+        S.ROLLBACK_PENDING, S.ROLLBACK_RUNNING, S.ROLLBACK_SUCCESS, S.ROLLBACK_FAIL, S.CANCEL,
+    }  # fmt: skip
+
+
+def test_every_state_but_the_first_is_reached_and_every_task_can_end() -> None:
+    reached = {S.SCHEDULED, S.PENDING}
+    while more := set().union(*(TRANSITIONS[state] for state in reached)) - reached:
+        reached |= more
+    assert reached == set(TaskState)
+    ends = set(FINISHED)
+    while more := {s for s, targets in TRANSITIONS.items() if targets & ends} - ends:
+        ends |= more
+    assert ends == set(TaskState)
+
+
+# --- what a batch adds up to -------------------------------------------------------------------
+
+
+def naive(states: list[S], phase: Phase) -> BatchState:
+    """Task by task, in the words of the rule."""
+    if phase is Phase.LOADING:
+        return BatchState.LOADING
+    if phase is Phase.CANCEL:
+        return BatchState.CANCEL
+    left = [state for state in states if state not in FINISHED]
+    if phase is Phase.ROLLBACK:
+        if left:
+            return BatchState.ROLLBACK_RUNNING
+        failed = any(state is S.ROLLBACK_FAIL for state in states)
+        return BatchState.ROLLBACK_FAIL if failed else BatchState.ROLLBACK_SUCCESS
+    if left:
+        return BatchState.RUNNING
+    for state, batch in (
+        (S.SUCCESS, BatchState.SUCCESS),
+        (S.FAIL, BatchState.FAIL),
+        (S.CANCEL, BatchState.CANCEL),
+    ):
+        if all(one is state for one in states):
+            return batch
+    return BatchState.PARTIAL_FAIL
+
+
+@given(
+    states=st.lists(st.sampled_from(TaskState), min_size=1, max_size=6),
+    phase=st.sampled_from(Phase),
+    zeros=st.booleans(),
+)
+def test_a_batch_is_what_its_tasks_add_up_to(states: list[S], phase: Phase, zeros: bool) -> None:
+    counts: dict[S, int] = dict.fromkeys(TaskState, 0) if zeros else {}
+    counts.update(Counter(states))
+    assert aggregate(counts, phase) is naive(states, phase)
+
+
+@given(
+    states=st.lists(st.sampled_from(TaskState), min_size=1, max_size=6),
+    phase=st.sampled_from([Phase.FORWARD, Phase.ROLLBACK]),
+)
+def test_a_batch_is_finished_exactly_when_its_tasks_are(states: list[S], phase: Phase) -> None:
+    finished = aggregate(Counter(states), phase) in BATCH_FINISHED
+    assert finished is all(state in FINISHED for state in states)
+
+
+# --- the diagram -------------------------------------------------------------------------------
+
+
+def test_the_diagram_shows_every_move_and_no_other() -> None:
+    arrows = {tuple(line.split(" --> ")) for line in diagram().splitlines() if " --> " in line}
+    arrows = {(a.strip(), b.strip()) for a, b in arrows if "[*]" not in (a.strip(), b.strip())}
+    assert arrows == {(a.value, b.value) for a, targets in TRANSITIONS.items() for b in targets}
+
+
+def test_the_document_has_the_diagram_of_this_table() -> None:
+    text = DOCUMENT.read_text()
+    assert f"```mermaid\n{diagram()}```" in text, "docs/states.md: replace its diagram by diagram()"
+    for state in (*TaskState, *BatchState, *Phase):
+        assert f"`{state.value}`" in text, f"docs/states.md does not say what {state.value} is"

@@ -1,0 +1,359 @@
+"""The rules of sweeps: who may move one where, what defines one, how it is cut and added up."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.domain import sweep
+from drumline.domain.sweep import (
+    ACTIVE,
+    ENDED,
+    TRANSITIONS,
+    Actor,
+    Definition,
+    Progress,
+    SweepState,
+    check,
+    cut,
+    may_change_extra,
+    node_cap,
+    over_budget,
+    overview,
+    share_of_parallel,
+    share_of_rate,
+)
+from drumline.errors import Conflict, WrongUse
+
+S = SweepState
+ALL = set(SweepState)
+
+
+def legal(by: Actor, target: SweepState) -> set[SweepState]:
+    """From where the code lets this actor move a sweep there."""
+    found = set()
+    for source in SweepState:
+        try:
+            check(source, target, by)
+        except Conflict:
+            continue
+        found.add(source)
+    return found
+
+
+# Written out from what users were promised, not from the table.
+PROMISED = [
+    (Actor.OPERATOR, S.RUNNING, {S.CREATED, S.STOPPED}),
+    (Actor.OPERATOR, S.WAITING, {S.CREATED, S.STOPPED}),
+    (Actor.OPERATOR, S.STOPPING, {S.WAITING, S.RUNNING}),
+    (Actor.OPERATOR, S.STOPPED, set()),
+    (Actor.OPERATOR, S.FINISHED, set()),
+    (Actor.OPERATOR, S.FAILED, set()),
+    (Actor.HANDLER, S.RUNNING, {S.WAITING}),
+    (Actor.HANDLER, S.WAITING, set()),
+    (Actor.HANDLER, S.STOPPING, {S.WAITING, S.RUNNING}),
+    (Actor.HANDLER, S.FAILED, {S.CREATED, S.WAITING}),
+    (Actor.HANDLER, S.FINISHED, set()),
+    (Actor.RUNNER, S.RUNNING, {S.WAITING}),
+    (Actor.RUNNER, S.STOPPED, {S.WAITING, S.RUNNING, S.STOPPING}),
+    (Actor.RUNNER, S.FINISHED, {S.RUNNING, S.STOPPING}),
+    (Actor.RUNNER, S.FAILED, set()),
+]
+
+
+@pytest.mark.parametrize(("by", "target", "sources"), PROMISED)
+def test_moves_are_legal_from_where_they_were_promised(
+    by: Actor, target: SweepState, sources: set[SweepState]
+) -> None:
+    assert legal(by, target) == sources
+
+
+def test_nothing_leaves_an_end_and_everything_else_can_reach_one() -> None:
+    moves = {
+        source: {target for table in TRANSITIONS.values() for target in table.get(source, ())}
+        for source in SweepState
+    }
+    for source in SweepState:
+        reached, todo = {source}, [source]
+        while todo:
+            fresh = moves[todo.pop()] - reached
+            reached |= fresh
+            todo += fresh
+        assert S.CREATED not in reached - {source}
+        if source in ENDED:
+            assert reached == {source}
+        else:
+            assert S.FINISHED in reached
+    assert not ACTIVE & ENDED
+
+
+def test_a_start_waits_where_the_handler_has_to_prepare() -> None:
+    assert sweep.start(S.CREATED, prepare=True) is S.WAITING
+    assert sweep.start(S.STOPPED, prepare=False) is S.RUNNING
+
+
+@pytest.mark.parametrize("source", sorted(ALL - {S.CREATED, S.STOPPED}))
+@pytest.mark.parametrize("prepare", [True, False])
+def test_a_wrong_start_says_what_is_wrong(source: SweepState, prepare: bool) -> None:
+    with pytest.raises(Conflict) as refused:
+        sweep.start(source, prepare=prepare)
+    assert str(refused.value) == (
+        f"The sweep is {source.value}: an operator may start it only from created or stopped."
+    )
+
+
+def test_the_handler_cannot_start_once_a_stop_is_asked() -> None:
+    with pytest.raises(Conflict, match="is stopping: the handler may start it only from waiting"):
+        check(S.STOPPING, S.RUNNING, Actor.HANDLER)
+
+
+def test_what_an_actor_may_never_do_is_said_so() -> None:
+    with pytest.raises(Conflict, match="an operator may never call it finished"):
+        check(S.RUNNING, S.FINISHED, Actor.OPERATOR)
+
+
+@pytest.mark.parametrize("by", [Actor.OPERATOR, Actor.HANDLER])
+def test_a_stop_asked_twice_is_fine(by: Actor) -> None:
+    first = sweep.stop(S.RUNNING, by, asked=False)
+    assert first is S.STOPPING
+    assert sweep.stop(first, by, asked=True) is S.STOPPING
+    assert sweep.stop(S.STOPPED, by, asked=True) is S.STOPPED
+
+
+@pytest.mark.parametrize("source", [S.CREATED, S.STOPPED, S.FINISHED, S.FAILED])
+def test_a_wrong_stop_says_what_is_wrong(source: SweepState) -> None:
+    with pytest.raises(Conflict) as refused:
+        sweep.stop(source, Actor.OPERATOR, asked=False)
+    assert str(refused.value) == (
+        f"The sweep is {source.value}: an operator may stop it only from waiting or running."
+    )
+
+
+def test_a_finished_sweep_cannot_be_stopped_even_if_a_stop_was_asked() -> None:
+    with pytest.raises(Conflict):
+        sweep.stop(S.FINISHED, Actor.OPERATOR, asked=True)
+
+
+@given(
+    asks=st.lists(
+        st.sampled_from(
+            ["start", "start+prepare", "stop", "handler start", "drained", "done", "refuse"]
+        ),
+        max_size=30,
+    )
+)
+def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
+    """Operators, the handler and the runners ask at random; what is refused changes nothing."""
+    state, asked = S.CREATED, False
+    for ask in asks:
+        before = state
+        try:
+            if ask.startswith("start"):
+                state, asked = sweep.start(state, prepare="prepare" in ask), False
+            elif ask == "stop":
+                state, asked = sweep.stop(state, Actor.OPERATOR, asked=asked), True
+            else:
+                by, target = {
+                    "handler start": (Actor.HANDLER, S.RUNNING),
+                    "drained": (Actor.RUNNER, S.STOPPED),
+                    "done": (Actor.RUNNER, S.FINISHED),
+                    "refuse": (Actor.HANDLER, S.FAILED),
+                }[ask]
+                check(state, target, by)
+                state = target
+        except Conflict as refused:
+            assert state is before
+            assert f"The sweep is {state.value}" in str(refused)
+            continue
+        if asked:
+            assert state in {S.STOPPING, S.STOPPED, S.FINISHED}
+        if before in ENDED:
+            pytest.fail(f"{ask} moved a sweep that was {before}")
+
+
+def test_extra_data_changes_while_waiting_or_serial() -> None:
+    may_change_extra(S.WAITING, 8)
+    may_change_extra(S.RUNNING, 1)
+    for parallel in (2, None):
+        with pytest.raises(Conflict, match="running in parallel"):
+            may_change_extra(S.RUNNING, parallel)
+    for state in sorted(ALL - {S.WAITING, S.RUNNING}):
+        with pytest.raises(Conflict, match=f"is {state.value}"):
+            may_change_extra(state, 1)
+
+
+GOOD: dict[str, Any] = {"name": "reindex", "type": "search.reindex", "total": 10**10}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"total": 1},
+        {"total": None, "items": "https://example.com/ids.txt", "partitions": 8},
+        {"rate": 500, "parallel": 64, "errors": 0, "partitions": 64},
+        {"rate": 0.001},
+        {"rate": 1_000_000},
+        {"name": "x" * 128},
+        {"name": "202a"},
+    ],
+)
+def test_a_good_definition_is_taken(change: dict[str, Any]) -> None:
+    wanted = GOOD | change
+    definition = Definition(**wanted)
+    assert {key: getattr(definition, key) for key in wanted} == wanted
+    assert msgspec.json.decode(msgspec.json.encode(definition), type=Definition) == definition
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "says"),
+    [
+        ("name", {"name": ""}, "not empty"),
+        ("name", {"name": "  "}, "not empty"),
+        ("name", {"name": 7}, "not empty"),
+        ("name", {"name": "x" * 129}, "129 characters are more than 128"),
+        ("name", {"name": "two\nlines"}, "control characters"),
+        ("name", {"name": " padded"}, "spaces at its ends"),
+        ("name", {"name": "12345"}, "taken for an id"),
+        ("type", {"type": ""}, "not empty"),
+        ("total", {"total": 0}, "from 1 to"),
+        ("total", {"total": -5}, "from 1 to"),
+        ("total", {"total": 2**63}, "from 1 to"),
+        ("total", {"total": 1.5}, "whole number"),
+        ("total", {"total": True}, "whole number"),
+        ("total", {"total": "10"}, "whole number"),
+        ("total", {"total": None}, "either a total or items"),
+        ("total", {"items": "ids.txt"}, "either a total or items"),
+        ("items", {"total": None, "items": " "}, "not empty"),
+        ("rate", {"rate": 0}, "from 0.001 to 1,000,000, not 0"),
+        ("rate", {"rate": -3}, "from 0.001"),
+        ("rate", {"rate": math.nan}, "from 0.001"),
+        ("rate", {"rate": math.inf}, "from 0.001"),
+        ("rate", {"rate": True}, "must be a number"),
+        ("rate", {"rate": "fast"}, "must be a number"),
+        ("parallel", {"parallel": 0}, "from 1 to 10,000"),
+        ("parallel", {"parallel": 10_001}, "from 1 to 10,000"),
+        ("parallel", {"parallel": 3, "partitions": 4}, "less than the 4 partitions"),
+        ("errors", {"errors": -1}, "from 0"),
+        ("errors", {"errors": 0.5}, "whole number"),
+        ("partitions", {"partitions": 0}, "from 1 to 1,024"),
+        ("partitions", {"partitions": 1_025}, "from 1 to 1,024"),
+        ("partitions", {"partitions": "2"}, "whole number"),
+        ("partitions", {"partitions": 5, "total": 4}, "more than the 4 items"),
+    ],
+)
+def test_a_bad_definition_names_the_field(field: str, change: dict[str, Any], says: str) -> None:
+    with pytest.raises(WrongUse) as refused:
+        Definition(**(GOOD | change))
+    assert str(refused.value).startswith(f"{field}: ")
+    assert says in str(refused.value)
+    assert refused.value.details["field"] == field
+
+
+def test_a_bad_definition_off_the_wire_names_the_field_too() -> None:
+    with pytest.raises(WrongUse, match=r"^rate: "):
+        msgspec.json.decode(b'{"name": "a", "type": "t", "total": 1, "rate": 0}', type=Definition)
+
+
+@given(
+    first=st.integers(0, 10**10),
+    total=st.integers(1, 10**10),
+    partitions=st.integers(1, 1_024),
+)
+def test_parts_cover_all_once_and_are_even(first: int, total: int, partitions: int) -> None:
+    partitions = min(partitions, total)
+    parts = cut(first, first + total, partitions)
+    assert len(parts) == partitions
+    assert parts[0].first == first
+    assert parts[-1].end == first + total
+    assert all(one.end == two.first for one, two in pairwise(parts))
+    sizes = [part.end - part.first for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= 1
+
+
+@pytest.mark.parametrize(("total", "partitions"), [(3, 4), (3, 0), (0, 1)])
+def test_a_cut_that_leaves_empty_parts_is_refused(total: int, partitions: int) -> None:
+    with pytest.raises(WrongUse, match=r"^partitions: "):
+        cut(5, 5 + total, partitions)
+
+
+@given(parallel=st.integers(1, 10_000), partitions=st.integers(1, 1_024))
+def test_shares_of_parallel_add_up(parallel: int, partitions: int) -> None:
+    partitions = min(parallel, partitions)
+    shares = [share_of_parallel(parallel, partitions, number) for number in range(partitions)]
+    assert sum(shares) == parallel
+    assert min(shares) >= 1
+    assert max(shares) - min(shares) <= 1
+
+
+def test_the_rate_is_shared_by_those_that_run() -> None:
+    assert share_of_rate(500, 4) == 125
+    assert share_of_rate(500, 0) == 500
+    assert share_of_rate(None, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "running", "live", "cap"),
+    [(10, 7, 3, 3), (2, 7, 3, 2), (10, 6, 3, 2), (10, 1, 3, 1), (10, 0, 3, 0), (10, 4, 0, 4)],
+)
+def test_a_node_runs_its_even_share(setting: int, running: int, live: int, cap: int) -> None:
+    assert node_cap(setting, running, live) == cap
+
+
+@given(setting=st.integers(0, 100), running=st.integers(0, 1_000), live=st.integers(1, 50))
+def test_caps_leave_no_sweep_without_a_node(setting: int, running: int, live: int) -> None:
+    cap = node_cap(setting, running, live)
+    assert cap <= setting
+    if cap < setting:
+        assert cap * live >= running
+        assert max(0, cap - 1) * live < running or running == 0
+
+
+def test_the_budget_is_spent_by_its_last_error() -> None:
+    assert over_budget(9, 0, 10) is None
+    assert over_budget(10, 0, 10) == (
+        "the error budget of 10 is spent: 10 items failed since the start"
+    )
+    assert over_budget(10**9, 0, None) is None
+
+
+def test_a_resumed_sweep_gets_its_budget_anew() -> None:
+    assert over_budget(10, 10, 10) is None
+    assert over_budget(19, 10, 10) is None
+    assert over_budget(20, 10, 10) is not None
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+def test_no_budget_stops_at_the_first_error_and_not_before(budget: int) -> None:
+    assert over_budget(0, 0, budget) is None
+    assert over_budget(1, 0, budget) is not None
+
+
+def test_partitions_add_up() -> None:
+    whole = overview(
+        [
+            Progress(0, 100, 40, 1, 10.0),
+            Progress(100, 200, 200, 2, 99.0),  # finished: its last speed no longer counts
+            Progress(200, 300, 220, 0, 10.0),
+        ]
+    )
+    assert (whole.total, whole.done, whole.errors, whole.speed) == (300, 160, 3, 20.0)
+    assert whole.eta == 8.0  # the slower one: 80 items at 10/s
+
+
+def test_partitions_that_wait_for_a_runner_count_in_the_eta() -> None:
+    whole = overview([Progress(0, 100, 50, 0, 10.0), Progress(100, 200, 100, 0, 0.0)])
+    assert whole.eta == 15.0
+
+
+def test_there_is_no_eta_while_nothing_moves_and_none_needed_at_the_end() -> None:
+    assert overview([Progress(0, 100, 50, 0, 0.0)]).eta is None
+    assert overview([Progress(0, 100, 50, 0, 1e-300)]).eta is None
+    assert overview([Progress(0, 100, 100, 0, 0.0)]).eta == 0.0

@@ -1,0 +1,287 @@
+"""Templates: refused with their position, and rendered so that no value changes their structure."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from drumline.domain.template import (
+    NAMES,
+    BadTemplate,
+    MissingValue,
+    Place,
+    Template,
+    Values,
+    looks_like_json,
+    parse,
+    parse_url,
+)
+
+VALUES: Values = {
+    "run_id": 42,
+    "job_id": 7,
+    "scheduled_time": "2026-01-02T03:04:05Z",
+    "attempt": 1,
+    "callback_url": "https://d.example/api/v1/callbacks/42?a=b&c=d",
+    "callback_token": 'tök"en\\\r\n/../x',
+}
+NASTY = st.text() | st.sampled_from(
+    ['"', "\\", '\\"', "\r\nX-Evil: 1", "/../..", "?a=b#c", "&x=1", "\x00", "{{run_id}}", "]]>"]
+)
+VALUE = NASTY | st.integers() | st.none()
+ALL_VALUES = st.fixed_dictionaries(dict.fromkeys(NAMES, VALUE))
+SLOT = st.sampled_from([*("{{" + name + "}}" for name in NAMES), "{{ run_id }}"])
+
+
+def rendered(text: str, place: Place, values: Values = VALUES) -> str:
+    return parse(text, place, "body").render(values)
+
+
+# --- what is refused, and where ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "why"),
+    [
+        ("{{nope}}", 1, 1, "'nope' is not a known name"),
+        ('{"a": "{{run_id}}",\n "b": "{{ runid }}"}', 2, 8, "'runid' is not a known name"),
+        ("x {{}}", 1, 3, "'' is not a known name"),
+        ("x {{run_id", 1, 3, "not closed"),
+        ("x {{run_id}", 1, 3, "not closed"),
+        ("{{{run_id}}}", 1, 1, "'{run_id' is not a known name"),
+        ("{{RUN_ID}}", 1, 1, "'RUN_ID' is not a known name"),
+        ("{{run_id.__class__}}", 1, 1, "not a known name"),
+        ("ab\ud800", 1, 3, "half a character"),
+    ],
+)
+def test_a_wrong_template_is_refused_with_its_position(
+    text: str, line: int, column: int, why: str
+) -> None:
+    for place in Place:
+        with pytest.raises(BadTemplate) as caught:
+            parse(text, place, "body")
+        assert caught.value.details["field"] == "body"
+        assert (caught.value.details["line"], caught.value.details["column"]) == (line, column)
+        assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ('{"a": }', 7),
+        ('{"a": {{run_id}} }x', 19),
+        ('{"a": 1{{run_id}}}', 8),  # would be 142, or 1null
+        ('{"a": -{{run_id}}}', 7),
+        ('{"a": {{run_id}}{{job_id}}}', 17),
+        ('{{{{"a": 1}', 2),  # a literal {{ is not JSON
+        ('{"a": "\\{{run_id}}"}', 8),  # the value's first letter would be escaped
+        ('{"a": "\\u00{{run_id}}"}', 9),
+        ('["{{run_id}}", {{job_id}} 1]', 27),
+        ('{"a": NaN}', 1),
+        ("[" * 100_000, 1),
+        ('{"a": "{{run_id}}}', 7),  # the string is not closed
+    ],
+)
+def test_a_body_that_would_not_be_json_is_refused(text: str, column: int) -> None:
+    with pytest.raises(BadTemplate, match="this is not JSON") as caught:
+        parse(text, Place.JSON, "body")
+    assert caught.value.details["column"] == column
+    assert not looks_like_json(text)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://{{run_id}}/", "may stand in the path or the query only"),
+        ("http://a.{{run_id}}.example/", "may stand in the path or the query only"),
+        ("http://example:{{run_id}}/", "may stand in the path or the query only"),
+        ("{{callback_url}}", "may stand in the path or the query only"),
+        ("{{run_id}}://example/", "may stand in the path or the query only"),
+        ("http://{{callback_token}}@example/", "may stand in the path or the query only"),
+        ("http://exa{{{{mple/", "a host cannot contain {{"),
+        ("http:/example/", "begins with http://"),
+        ("http:///path", "begins with http://"),
+        ("/path", "begins with http://"),
+        ("", "begins with http://"),
+        ("http://example\\@evil/", "cannot contain this character"),
+        ("http://example/a\r\nHost: evil", "cannot contain this character"),
+        ("http://example/#{{run_id}}", "fragment"),
+        ("http://example/{{unknown}}", "is not a known name"),
+    ],
+)
+def test_a_url_whose_target_is_not_fixed_is_refused(url: str, why: str) -> None:
+    with pytest.raises(BadTemplate, match="url is wrong") as caught:
+        parse_url(url, "url")
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a\r\nX-Evil: 1", "a\nb", "a\x00", "a\x7f"])
+def test_a_header_with_a_line_break_is_refused(text: str) -> None:
+    with pytest.raises(BadTemplate, match="control character"):
+        parse(text, Place.HEADER, "headers.X-A")
+
+
+# --- what comes out -------------------------------------------------------------------------------
+
+
+def test_values_are_encoded_for_where_they_stand() -> None:
+    token = VALUES["callback_token"]
+    assert rendered("{{callback_token}} {{run_id}}", Place.TEXT) == f"{token} 42"
+    assert rendered("t={{callback_token}}", Place.FORM) == "t=t%C3%B6k%22en%5C%0D%0A%2F..%2Fx"
+    assert rendered("T {{callback_token}}", Place.HEADER) == 'T t%C3%B6k"en\\%0D%0A/../x'
+    assert rendered("T {{callback_url}}", Place.HEADER) == f"T {VALUES['callback_url']}"
+    text = '{"id": {{run_id}}, "t": "<{{callback_token}}>", "bare": {{callback_token}}}'
+    assert json.loads(rendered(text, Place.JSON)) == {"id": 42, "t": f"<{token}>", "bare": token}
+    path = parse_url("http://h/a/{{callback_token}}/b?u={{callback_url}}&t=x", "url").path
+    assert path.render(VALUES) == (
+        "/a/t%C3%B6k%22en%5C%0D%0A%2F..%2Fx/b"
+        "?u=https%3A%2F%2Fd.example%2Fapi%2Fv1%2Fcallbacks%2F42%3Fa%3Db%26c%3Dd&t=x"
+    )
+
+
+def test_what_a_run_does_not_have_is_null_or_empty_and_never_shortens_a_path() -> None:
+    values = {**VALUES, "job_id": None}
+    assert rendered('[{{job_id}}, "{{job_id}}"]', Place.JSON, values) == '[null, ""]'
+    assert rendered("job={{job_id}}", Place.TEXT, values) == "job="
+    assert parse_url("http://h/?job={{job_id}}", "url").path.render(values) == "/?job="
+    for value in (None, "", ".", "..", "..."):
+        with pytest.raises(MissingValue, match="url needs job_id"):
+            parse_url("http://h/jobs/{{job_id}}", "url").path.render({**VALUES, "job_id": value})
+
+
+def test_four_braces_are_two() -> None:
+    assert rendered("{{{{run_id}} {{run_id}}", Place.TEXT) == "{{run_id}} 42"
+    assert rendered('{"a": "{{{{x}}"}', Place.JSON) == '{"a": "{{x}}"}'
+    assert rendered('{"a":{"b":{"c":{{run_id}}}}}', Place.JSON) == '{"a":{"b":{"c":42}}}'
+    assert rendered("}} }", Place.TEXT) == "}} }"
+
+
+def test_a_template_without_slots_is_a_constant() -> None:
+    template = parse("nothing here", Place.TEXT, "body")
+    assert template == Template(("nothing here",))
+    assert template.render({}) == "nothing here"
+    assert parse("", Place.TEXT, "body").render({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "path"),
+    [
+        ("http://h", "http://h", "/"),
+        ("http://h?a=b", "http://h", "/?a=b"),
+        (
+            "HTTP://H:80/ä b/%2F%zz?q=ü&x={}",
+            "HTTP://H:80",
+            "/%C3%A4%20b/%2F%25zz?q=%C3%BC&x=%7B%7D",
+        ),
+        ("https://h/a//b/../c?x?y=/", "https://h", "/a//b/../c?x?y=/"),
+    ],
+)
+def test_the_literal_part_of_a_url_is_quoted_once(url: str, origin: str, path: str) -> None:
+    parsed = parse_url(url, "url")
+    assert (parsed.origin, parsed.path.render({})) == (origin, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": "{{run_id}}"}', True),
+        (" [1]", True),
+        ("[run {{run_id}}] hello", False),
+        ("{{run_id}}", False),  # a number by chance
+        ("42", False),
+        ("", False),
+    ],
+)
+def test_what_looks_like_json(text: str, expected: bool) -> None:
+    assert looks_like_json(text) is expected
+
+
+# --- whatever the values are ----------------------------------------------------------------------
+
+DOCUMENT = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | SLOT | st.just("\0bare"),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | SLOT, inner),
+    max_leaves=8,
+)
+
+
+@given(DOCUMENT, ALL_VALUES, st.booleans())
+def test_rendered_json_always_parses(document: object, values: Values, ascii_only: bool) -> None:
+    text = json.dumps(document, ensure_ascii=ascii_only)
+    text = text.replace(json.dumps("\0bare", ensure_ascii=ascii_only), "{{callback_token}}")
+    try:
+        template = parse(text, Place.JSON, "body")
+    except BadTemplate:
+        assume(False)
+    json.loads(template.render(values))
+
+
+@given(st.lists(st.text() | SLOT | st.sampled_from(list('{}[]",:\\u0 1e-')), max_size=12))
+def test_whatever_is_accepted_as_json_renders_as_json(parts: list[str]) -> None:
+    try:
+        template = parse("".join(parts), Place.JSON, "body")
+    except BadTemplate:
+        return
+    for value in ("", '"', "\\", "é😀", 0, -1, None, "x" * 70, "\x00\x1f\u2028"):
+        json.loads(template.render(dict.fromkeys(NAMES, value)))
+
+
+@given(ALL_VALUES)
+def test_a_value_arrives_as_it_was_in_json(values: Values) -> None:
+    for name, value in values.items():
+        assert json.loads(rendered("[{{" + name + "}}]", Place.JSON, values)) == [value]
+        text = "" if value is None else str(value)
+        assert json.loads(rendered('["{{' + name + '}}"]', Place.JSON, values)) == [text]
+
+
+@given(st.lists(SLOT | st.text("abc :;=", max_size=5), max_size=6), ALL_VALUES)
+@example(["{{run_id}}"], dict.fromkeys(NAMES, "\r\nX-Evil: 1"))
+def test_no_value_starts_another_header(parts: list[str], values: Values) -> None:
+    line = rendered("".join(parts), Place.HEADER, values)
+    assert all(" " <= letter <= "~" for letter in line)
+
+
+@given(
+    st.lists(SLOT | st.sampled_from(["/", "a", "=", "&", "?", ".", "%41", ":", "@", "//"])),
+    st.fixed_dictionaries(dict.fromkeys(NAMES, NASTY)),
+)
+@example(["{{run_id}}", "?", "a=", "{{run_id}}"], dict.fromkeys(NAMES, "/../?#&="))
+def test_no_value_changes_the_structure_of_a_url(parts: list[str], values: Values) -> None:
+    template = parse_url("http://host.example:81/" + "".join(parts), "url")
+    plain = urlsplit(template.origin + template.path.render(dict.fromkeys(NAMES, "v")))
+    try:
+        text = template.origin + template.path.render(values)
+    except MissingValue:
+        assert any(not str(value).strip(".") for value in values.values())
+        return
+    url = urlsplit(text)
+    assert text.isascii()
+    assert (url.scheme, url.netloc, url.fragment) == ("http", "host.example:81", "")
+    assert url.path.count("/") == plain.path.count("/")
+    dots = [part for part in plain.path.split("/") if part in (".", "..")]
+    assert [part for part in unquote_dots(url.path) if part in (".", "..")] == dots
+    pairs = parse_qsl(url.query, keep_blank_values=True)
+    assert len(pairs) == len(parse_qsl(plain.query, keep_blank_values=True))
+
+
+def unquote_dots(path: str) -> list[str]:
+    return [unquote(part) for part in path.split("/")]
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(NAMES, NASTY)))
+def test_a_value_arrives_as_it_was_in_a_form_and_in_xml(values: Values) -> None:
+    form = rendered("a={{run_id}}&b={{job_id}}", Place.FORM, values)
+    assert parse_qsl(form, keep_blank_values=True) == [
+        ("a", values["run_id"]),
+        ("b", values["job_id"]),
+    ]
+    element = ElementTree.fromstring(  # noqa: S314  # our own text
+        rendered('<a b="{{run_id}}">{{job_id}}</a>', Place.XML, values)
+    )
+    assert list(element) == []
+    assert element.keys() == ["b"]

@@ -1,0 +1,308 @@
+"""The verdict: what becomes of a run, for every run and every end there can be."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.domain.policy import HandlerSpec, OnDeath, Retry
+from drumline.domain.states import FINISHED, TRANSITIONS, Cause, TaskState
+from drumline.domain.verdict import (
+    INFO_LIMIT,
+    End,
+    Limits,
+    Outcome,
+    Run,
+    Verdict,
+    clip,
+    judge,
+)
+
+S = TaskState
+NOW = 1_800_000_000_000_000
+COLUMN = 2**63
+
+retries = st.builds(
+    Retry,
+    retries=st.integers(0, 4),
+    delay=st.floats(0, 1e12),
+    factor=st.floats(1, 1e12),
+    most=st.floats(0.001, 1e300),
+    jitter=st.floats(0, 1),
+    causes=st.sampled_from([(), (Cause.ERROR,), (Cause.ERROR, Cause.TIMEOUT)]),
+)
+runs = st.builds(
+    Run,
+    id=st.just(1),
+    fence=st.just(1),
+    status=st.sampled_from([S.RUNNING, S.ROLLBACK_RUNNING]),
+    batch_id=st.just(None),
+    attempt=st.integers(1, 50),
+    retry_time=st.integers(0, 5),
+    failures=st.integers(0, 6),
+    deaths=st.integers(0, 5),
+    due_at=st.just(7),
+    retry=st.none() | retries,
+    of_job=st.booleans(),
+)
+outcomes = st.builds(
+    Outcome,
+    end=st.sampled_from(End),
+    info=st.sampled_from([None, "words"]),
+    result=st.sampled_from([None, "1"]),
+    final=st.booleans(),
+    cause=st.none() | st.sampled_from(Cause),
+    wait=st.floats(0, 1e300),
+)
+specs = st.builds(
+    HandlerSpec,
+    target_type=st.just("target"),
+    type=st.just("type"),
+    retry=retries,
+    on_death=st.sampled_from(OnDeath),
+)
+limits = st.builds(Limits, timeout_retries=st.integers(0, 4), deaths_allowed=st.integers(1, 4))
+cases = st.fixed_dictionaries(
+    {
+        "run": runs,
+        "outcome": outcomes,
+        "handler": specs,
+        "limits": limits,
+        "cancelled": st.booleans(),
+        "chance": st.floats(0, 1),
+    }
+)
+
+
+def decide(case: dict[str, Any], **changes: Any) -> Verdict:
+    values = case | changes
+    return judge(
+        values["run"],
+        values["outcome"],
+        values["handler"],
+        values["limits"],
+        cancelled=values["cancelled"],
+        now=NOW,
+        chance=values["chance"],
+    )
+
+
+def end(case: dict[str, Any], how: End) -> Outcome:
+    outcome: Outcome = case["outcome"]
+    return msgspec.structs.replace(outcome, end=how)
+
+
+def batch_run(case: dict[str, Any]) -> Run:
+    run: Run = case["run"]
+    return msgspec.structs.replace(run, of_job=False)
+
+
+@given(cases)
+def test_every_verdict_is_a_legal_move_that_fits_into_its_columns(case: dict[str, Any]) -> None:
+    verdict = decide(case)
+    assert verdict.status in TRANSITIONS[case["run"].status]
+    assert verdict.due_at is None or NOW <= verdict.due_at < COLUMN
+    assert verdict.again == (verdict.status in (S.PENDING, S.ROLLBACK_PENDING))
+    if verdict.status in (S.FAIL, S.ROLLBACK_FAIL, S.CANCEL):
+        assert verdict.cause is not None
+
+
+@given(cases)
+def test_a_rollback_never_becomes_the_change_again(case: dict[str, Any]) -> None:
+    run = msgspec.structs.replace(case["run"], status=S.ROLLBACK_RUNNING)
+    assert decide(case, run=run).status in (
+        S.ROLLBACK_PENDING, S.ROLLBACK_SUCCESS, S.ROLLBACK_FAIL, S.CANCEL,
+    )  # fmt: skip
+
+
+@given(cases)
+def test_what_was_cancelled_is_cancel_however_it_ended(case: dict[str, Any]) -> None:
+    verdict = decide(case, cancelled=True)
+    assert (verdict.status, verdict.cause, verdict.result) == (S.CANCEL, Cause.CANCELLED, None)
+    killed = decide(case, outcome=end(case, End.KILLED))
+    assert (killed.status, killed.cause) == (S.CANCEL, Cause.CANCELLED)
+
+
+@given(cases)
+def test_an_attempt_counts_unless_it_was_given_back(case: dict[str, Any]) -> None:
+    uncounted = case["outcome"].end is End.GIVEN_BACK
+    assert decide(case).attempt == case["run"].attempt - uncounted
+
+
+@given(cases)
+def test_a_give_back_changes_nothing_else(case: dict[str, Any]) -> None:
+    run: Run = case["run"]
+    verdict = decide(case, cancelled=False, outcome=Outcome(End.GIVEN_BACK))
+    assert verdict.status is (S.PENDING if run.status is S.RUNNING else S.ROLLBACK_PENDING)
+    assert (verdict.cause, verdict.due_at) == (None, None)
+    assert (verdict.retry_time, verdict.failures, verdict.deaths) == (
+        run.retry_time, run.failures, run.deaths,
+    )  # fmt: skip
+
+
+@given(cases)
+def test_a_result_is_kept_only_of_what_had_its_say(case: dict[str, Any]) -> None:
+    """Of what succeeded, waits or failed by itself; not of what was cancelled or given back."""
+    verdict = decide(case)
+    if verdict.result is not None:
+        if verdict.cause is None:
+            assert verdict.status in (S.SUCCESS, S.ROLLBACK_SUCCESS, S.WAITING_CALLBACK)
+        else:
+            assert case["outcome"].end in (End.ERROR, End.TIMEOUT)
+            assert verdict.status is not S.CANCEL
+
+
+@given(cases)
+def test_success_clears_the_failures_in_a_row(case: dict[str, Any]) -> None:
+    verdict = decide(case, cancelled=False, outcome=end(case, End.SUCCESS))
+    assert verdict.status in (S.SUCCESS, S.ROLLBACK_SUCCESS)
+    assert (verdict.failures, verdict.result) == (0, case["outcome"].result)
+
+
+def until_it_rests(case: dict[str, Any], run: Run, how: End) -> list[Verdict]:
+    """Run it again and again with the same end."""
+    verdicts = []
+    while True:
+        verdict = decide(case, run=run, outcome=end(case, how), cancelled=False)
+        verdicts.append(verdict)
+        if verdict.status in FINISHED:
+            return verdicts
+        assert len(verdicts) < 100, "it never ends"
+        run = msgspec.structs.replace(
+            run,
+            attempt=verdict.attempt + 1,
+            retry_time=verdict.retry_time,
+            failures=verdict.failures,
+            deaths=verdict.deaths,
+        )
+
+
+@given(cases)
+def test_a_timeout_of_a_batch_task_is_retried_exactly_so_often(case: dict[str, Any]) -> None:
+    run = msgspec.structs.replace(batch_run(case), retry_time=0)
+    verdicts = until_it_rests(case, run, End.TIMEOUT)
+    allowed = case["limits"].timeout_retries
+    assert len(verdicts) == allowed + 1
+    assert [verdict.due_at for verdict in verdicts] == [NOW] * allowed + [None]
+    assert {verdict.cause for verdict in verdicts} == {Cause.TIMEOUT}
+    assert verdicts[-1].failures == run.failures
+
+
+@given(cases)
+def test_a_worker_killer_is_quarantined_in_time(case: dict[str, Any]) -> None:
+    run = msgspec.structs.replace(case["run"], deaths=0)
+    verdicts = until_it_rests(case, run, End.DIED)
+    allowed = case["limits"].deaths_allowed
+    if case["handler"].on_death is OnDeath.RETRY:
+        assert len(verdicts) == allowed
+    else:
+        assert len(verdicts) == 1
+    assert [verdict.deaths for verdict in verdicts] == list(range(1, len(verdicts) + 1))
+    quarantined = len(verdicts) == allowed
+    assert verdicts[-1].cause is (Cause.QUARANTINED if quarantined else Cause.DIED)
+    assert verdicts[-1].failures == run.failures, "a death is not a failure"
+
+
+@given(cases)
+def test_an_error_is_retried_as_often_as_its_policy_says(case: dict[str, Any]) -> None:
+    run = msgspec.structs.replace(case["run"], failures=0)
+    verdicts = until_it_rests(case, run, End.ERROR)
+    retry = run.retry or case["handler"].retry
+    cause = case["outcome"].cause or Cause.ERROR
+    retried = retry.retries if retry.covers(cause) and not case["outcome"].final else 0
+    assert len(verdicts) == retried + 1
+    assert [verdict.failures for verdict in verdicts] == list(range(1, retried + 2))
+    assert {verdict.retry_time for verdict in verdicts} == {run.retry_time}
+
+
+@given(cases, retries)
+def test_what_a_task_was_submitted_with_comes_before_its_handlers_policy(
+    case: dict[str, Any], own: Retry
+) -> None:
+    run = msgspec.structs.replace(case["run"], retry=own)
+    other = msgspec.structs.replace(case["handler"], retry=Retry(retries=9, delay=77))
+    assert decide(case, run=run, handler=other) == decide(case, run=run)
+
+
+@pytest.mark.parametrize(
+    ("choice", "status"),
+    [(OnDeath.RETRY, S.PENDING), (OnDeath.FAIL, S.FAIL), (OnDeath.CANCEL, S.CANCEL)],
+)
+def test_the_handlers_choice_on_death(choice: OnDeath, status: S) -> None:
+    run = Run(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0)
+    spec = HandlerSpec("target", "type", on_death=choice)
+    verdict = judge(
+        run, Outcome(End.DIED), spec, Limits(2, 3), cancelled=False, now=NOW, chance=0.5
+    )
+    assert (verdict.status, verdict.cause) == (status, Cause.DIED)
+
+
+# --- how long to wait --------------------------------------------------------------------------
+
+
+@given(
+    retry=retries,
+    failures=st.integers(0, 10**6) | st.sampled_from([65, 1025, 2**31]),
+    chance=st.floats(0, 1),
+)
+def test_backoff_is_within_its_bounds(retry: Retry, failures: int, chance: float) -> None:
+    seconds = retry.backoff(failures, chance)
+    assert 0 <= seconds <= retry.most * (1 + retry.jitter) * (1 + 1e-9)
+    first = min(retry.delay, retry.most)
+    assert seconds >= first * (1 - retry.jitter) * (1 - 1e-9)
+
+
+@given(retry=retries, failures=st.integers(1, 3000))
+def test_backoff_grows_until_it_is_at_its_most(retry: Retry, failures: int) -> None:
+    assert retry.backoff(failures + 1, 0.5) >= retry.backoff(failures, 0.5)
+
+
+def test_backoff_doubles_by_default() -> None:
+    retry = Retry(retries=20, jitter=0)
+    waits = [retry.backoff(failures, 0.3) for failures in range(1, 13)]
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]
+
+
+def test_jitter_goes_both_ways_around_the_delay() -> None:
+    retry = Retry(delay=100, jitter=0.25)
+    assert [retry.backoff(1, chance) for chance in (0.0, 0.5, 1.0)] == [75, 100, 125]
+
+
+# --- what is kept of a text --------------------------------------------------------------------
+
+half_characters = st.text(st.characters(codec=None))
+
+
+@given(half_characters.map(lambda text: text * 50) | half_characters)
+def test_clip_never_exceeds_its_limit_and_cuts_between_characters(text: str) -> None:
+    clipped = clip(text)
+    assert clipped is not None
+    data = clipped.encode()  # what no database takes would fail here
+    assert len(data) <= INFO_LIMIT
+    whole = text.encode(errors="backslashreplace").decode()
+    if len(whole.encode()) <= INFO_LIMIT:
+        assert clipped == whole
+    else:
+        assert clipped[0] == "…"
+        assert whole.endswith(clipped[1:])
+        assert len(data) > INFO_LIMIT - 16, "more was cut than had to be"
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "€", "🥁"])
+@pytest.mark.parametrize("more", range(-4, 5))
+def test_clip_around_its_limit(letter: str, more: int) -> None:
+    text = "y" * (more % 4) + letter * ((INFO_LIMIT + more) // len(letter.encode()))
+    clipped = clip(text)
+    assert clipped is not None
+    if len(text.encode()) <= INFO_LIMIT:
+        assert clipped == text
+    else:
+        assert len(clipped.encode()) <= INFO_LIMIT
+        assert set(clipped[1:]) <= {letter, "y"}
+
+
+def test_nothing_stays_nothing() -> None:
+    assert clip(None) is None
+    assert clip("") == ""
