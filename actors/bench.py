@@ -1,7 +1,8 @@
 """A keeper's bench: its runner, what runs there, and how a run is stopped.
 
-A run that must end climbs a ladder: its stack is written and it is asked; it is terminated; it is
-killed, with everything that it started. Only then is it over.
+A run that must end climbs a ladder: it is asked, and says where it was; if it does not hear, the
+stack that it is stuck in is written; it is terminated; it is killed, with everything that it
+started. Only then is it over.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ PATIENCE = 0.05
 KILL_MARGIN = 0.1
 """The dispatcher sends the kill at the deadline; this much later the keeper acts without it."""
 RESTART_SECONDS = 1.0
+ASKED, DUMPED, TERMINATED = 1, 2, 3
+"""The rungs of the ladder below the last; its whole height is the grace."""
 
 
 @dataclass(slots=True)
@@ -42,8 +45,9 @@ class Stopping:
     end: End
     reason: str
     began: float
-    asked: bool = False
-    terminated: bool = False
+    rung: int = 0
+    stack: str = ""
+    """Where it was when it was asked."""
 
 
 class Bench:
@@ -62,6 +66,7 @@ class Bench:
         self.ready = ready
         self.runner: RunnerProcess | None = None
         self.is_ready = False
+        self.loop_thread = 0
         self.closing = False
         self.stops: dict[int, Stopping] = {}
         self.ticking: Timer | None = None
@@ -129,6 +134,9 @@ class Bench:
                 self._run_ended(frame)
             case frames.Capture():
                 self._capture(frame)
+            case frames.Stack():
+                if frame.task_id in self.stops:
+                    self.stops[frame.task_id].stack = frame.text
             case frames.Ready():
                 self._started(frame)
 
@@ -137,6 +145,7 @@ class Bench:
             log.error("Handlers could not be imported.", action="import_failed", error=problem)
         self.ledger.manifest = {spec.key: spec for spec in frame.manifest}
         self.is_ready = True
+        self.loop_thread = frame.loop_thread
         self.ready(frame)
         self.hand([hold.due for hold in self.ledger.holds.values()])
 
@@ -197,7 +206,7 @@ class Bench:
         started = [entry.task_id for entry in runner.running() if entry.task_id in holds]
         # A sync task in the main thread is the suspect; the loop's tasks were bystanders.
         guilty = [i for i in started if not holds[i].handler.is_async] or started
-        wanted = self.closing or any(stop.terminated for stop in self.stops.values())
+        wanted = self.closing or any(stop.rung >= TERMINATED for stop in self.stops.values())
         for task_id in started:
             if task_id in self.stops:
                 outcome = self._stop_outcome(self.stops[task_id])
@@ -322,24 +331,30 @@ class Bench:
             if hold is None or self.runner is None:
                 self.stops.pop(task_id, None)
                 continue
-            if not stop.asked:
-                stop.asked = True
-                self.runner.dump()
+            patience = (now - stop.began) / grace
+            if stop.rung < ASKED:
+                stop.rung = ASKED
                 if hold.handler.is_async:
                     self.runner.async_.send(frames.Cancel(task_id))
                 else:
                     self.runner.ask()
-            if now - stop.began > grace / 2 and not stop.terminated:
-                stop.terminated = True
+            elif stop.rung < DUMPED and patience > 0.4:
+                stop.rung = DUMPED
+                if not stop.stack:  # it did not hear us: it is stuck
+                    is_async = hold.handler.is_async
+                    self.runner.dump(self.loop_thread if is_async else self.runner.pid)
+            elif stop.rung < TERMINATED and patience > 0.5:
+                stop.rung = TERMINATED
                 self.runner.terminate()
-            if now - stop.began > grace:
+            elif patience > 1:
                 self._runner_died()
                 return
 
     def _stop_outcome(self, stop: Stopping | None) -> Outcome:
         if stop is None or self.runner is None:
             return Outcome(End.GIVEN_BACK)
-        return Outcome(stop.end, info=f"{stop.reason}\n{self.runner.stack()}".strip())
+        stack = stop.stack or (self.runner.stack() if stop.rung >= DUMPED else "")
+        return Outcome(stop.end, info=f"{stop.reason}\n{stack}".strip())
 
 
 def _outcome(frame: frames.Ended) -> Outcome:

@@ -148,12 +148,12 @@ class RunnerProcess:
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
 
-    def dump(self) -> None:
-        """Have the stacks of all threads written, even of one that is stuck in C."""
+    def dump(self, thread: int) -> None:
+        """Have the stack of a thread written, even of one that is stuck in C."""
         # By the descriptor: its position is shared with the runner, a buffer is not.
         os.ftruncate(self._dump, 0)
         os.lseek(self._dump, 0, os.SEEK_SET)
-        self._signal(DUMP)
+        processes.signal_thread(self.pid, thread, DUMP)
 
     def stack(self) -> str:
         """What the last dump wrote."""

@@ -95,6 +95,11 @@ def kill_all(pids: Iterable[int]) -> None:
             continue
 
 
+def signal_thread(pid: int, thread: int, number: int) -> None:
+    """Send a signal to one thread of a process; the main thread has the process's number."""
+    ctypes.CDLL(None).tgkill(pid, thread, number)
+
+
 def end_run(mark: str) -> None:
     """Kill whatever carries a run's mark, again and again until nothing new has appeared."""
     while pids := [p for p in marked(mark) if state(p) not in (None, "Z")]:

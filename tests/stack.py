@@ -191,7 +191,7 @@ class Stack:
             if self._control is not None:
                 self._control.close()
             if show_logs:
-                self._show_logs()
+                self.show_logs()
             node.end(node.living(self.run_path), signal.SIGCONT)  # a stopped one hears no TERM
             self.run("down", check=False)
         finally:
@@ -212,7 +212,8 @@ class Stack:
             and procfs.has_in_environment(seen.pid, "DRUMLINE_RUN_DIR", mark)
         ]
 
-    def _show_logs(self) -> None:
+    def show_logs(self) -> None:
+        """The last lines of each process, for whoever reads of a failure."""
         for file in sorted((self.run_path / "log").glob("*.log")):
             lines = file.read_text(errors="replace").splitlines()[-LOG_LINES:]
             print(f"--- {file.name}", *lines, sep="\n", file=sys.stderr)

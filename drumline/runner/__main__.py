@@ -22,7 +22,9 @@ from drumline.runner.lanes import AsyncLane, SyncLane
 
 PR_SET_PDEATHSIG = 1
 DUMP = signal.SIGUSR2
-"""Sent by the keeper to have the stacks written, whatever the code is doing."""
+"""Sent by the keeper to one thread to have its stack written, whatever its code is doing. Only to
+a runner that is to die: the stack of a thread at work cannot be read by another, and even its own
+system calls may come to harm."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ def main() -> None:
     start = msgspec.json.decode(sys.argv[1], type=Start)
     _die_with(start.keeper_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us all
-    faulthandler.register(DUMP, file=start.dump, all_threads=True)
+    faulthandler.register(DUMP, file=start.dump, all_threads=False)
     for fd in start.descriptors():
         os.set_inheritable(fd, False)  # they are not for the programs that a task starts
     sys.path.insert(0, str(Path.cwd()))
@@ -63,10 +65,11 @@ def main() -> None:
     box = BlackBox(Path(start.blackbox))
     problems = discover(start.imports)
     manifest = registry.manifest()
+    loop_thread = 0
     if any(spec.is_async for spec in manifest):
-        AsyncLane(registry, async_, start.async_tickets, box).start()
+        loop_thread = AsyncLane(registry, async_, start.async_tickets, box).start()
     lane = SyncLane(registry, sync, start.sync_tickets, box)
-    sync.send(Ready(tuple(manifest), tuple(problems)))
+    sync.send(Ready(tuple(manifest), tuple(problems), loop_thread))
     lane.run()
     os._exit(0)  # the async lane's thread must not hold us
 

@@ -67,6 +67,8 @@ class Ready(Frame, frozen=True):
 
     manifest: tuple[HandlerSpec, ...]
     problems: tuple[str, ...]
+    loop_thread: int = 0
+    """The kernel's number of the thread that runs the async tasks; 0 if there is none."""
 
 
 class Capture(Frame, frozen=True):
@@ -75,6 +77,13 @@ class Capture(Frame, frozen=True):
     task_id: int
     before: str
     after: str
+
+
+class Stack(Frame, frozen=True):
+    """Where a task was when it was asked to stop."""
+
+    task_id: int
+    text: str
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
@@ -100,7 +109,7 @@ class Ended(Frame, frozen=True):
 
 
 ToRunner = Work | Captured | Cancel | Forget
-ToKeeper = Ready | Capture | Ended
+ToKeeper = Ready | Capture | Stack | Ended
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -10,9 +10,11 @@ import threading
 import time
 import traceback
 from collections import deque
+from types import FrameType
 
 from drumline.domain.task import Due
 from drumline.handlers.registry import Registry
+from drumline.runner import stacks
 from drumline.runner.blackbox import SLOTS, BlackBox
 from drumline.runner.execute import (
     NotOurs,
@@ -33,6 +35,7 @@ from drumline.runner.frames import (
     Ended,
     Forget,
     Frame,
+    Stack,
     Work,
     take_ticket,
 )
@@ -54,6 +57,7 @@ class SyncLane:
         self.known: dict[int, Due] = {}
         self.callbacks: dict[int, tuple[str, str]] = {}
         self.inbox: deque[Frame] = deque()
+        self.task_id = 0
         self.running = False
         """An ask may strike: the handler's code is running, not ours."""
         self.asked = False
@@ -96,6 +100,7 @@ class SyncLane:
         callback = self.callbacks.pop(due.id, None)
         started = time.monotonic_ns()
         self.asked = False
+        self.task_id = due.id
         self.inbox.clear()  # answers to a task that did not wait for them
         self.box.note(0, due.id, started)
         ok, text, wait, failure = False, None, None, None
@@ -151,10 +156,11 @@ class SyncLane:
         if self.asked:
             raise Stopped
 
-    def _ask(self, *_: object) -> None:
+    def _ask(self, _: int, frame: FrameType | None) -> None:
         self.asked = True
         if self.running:
             self.running = False
+            self.channel.send(Stack(self.task_id, stacks.of_frame(frame)))
             raise Stopped
 
 
@@ -174,8 +180,11 @@ class AsyncLane:
         self.slots = list(range(SLOTS - 1, 0, -1))
         self.closed = asyncio.Event()
 
-    def start(self) -> None:
-        threading.Thread(target=self._serve, daemon=True).start()
+    def start(self) -> int:
+        """The kernel's number of the lane's thread."""
+        thread = threading.Thread(target=self._serve, daemon=True)
+        thread.start()
+        return thread.native_id or 0
 
     def _serve(self) -> None:
         try:
@@ -208,12 +217,17 @@ class AsyncLane:
                         self.known.pop(task_id, None)
                         self.callbacks.pop(task_id, None)
                 case Cancel() if frame.task_id in self.tasks:
-                    self.asked.add(frame.task_id)
-                    self.tasks[frame.task_id].cancel()
+                    self._cancel(frame.task_id)
                 case Captured() if frame.task_id in self.captures:
                     answer = self.captures.pop(frame.task_id)
                     if not answer.done():  # it is, if the task was cancelled as it waited
                         answer.set_result(frame.ours)
+
+    def _cancel(self, task_id: int) -> None:
+        self.asked.add(task_id)
+        task = self.tasks[task_id]
+        self.channel.send(Stack(task_id, stacks.of_coroutine(task.get_coro())))
+        task.cancel()
 
     def _start_ticketed(self) -> None:
         while (ticket := take_ticket(self.tickets)) is not None:

@@ -78,6 +78,11 @@ async def forever_async(task: Task) -> None:
     await asyncio.Event().wait()
 
 
+@handler("t.holds_up_the_loop")
+async def holds_up_the_loop(task: Task) -> None:
+    time.sleep(600)
+
+
 @handler("t.stubborn")
 def stubborn(task: Task) -> None:
     while True:

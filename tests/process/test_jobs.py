@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
@@ -35,15 +36,14 @@ def stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JobStack]:
     folder = tmp_path_factory.mktemp("witness")
-    if request.param == "sqlite":
-        with JobStack(folder, beat_interval=0.5) as stack:
-            yield stack
-        return
-    with (
-        fresh_database(request.getfixturevalue("mariadb_server_url")) as url,
-        JobStack(folder, url, beat_interval=0.5) as stack,
-    ):
+    database: AbstractContextManager[str] = nullcontext("")
+    if request.param == "mariadb":
+        database = fresh_database(request.getfixturevalue("mariadb_server_url"))
+    failed = request.session.testsfailed
+    with database as url, JobStack(folder, url, beat_interval=0.5) as stack:
         yield stack
+        if request.session.testsfailed > failed:
+            stack.show_logs()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from actors.runner_process import RunnerProcess
 from drumline import processes
 from drumline.domain.states import TaskState
 from drumline.domain.task import Body, Due, encode_body
-from drumline.runner.frames import Cancel, Capture, Captured, Ended, Frame, Ready
+from drumline.runner.frames import Cancel, Capture, Captured, Ended, Frame, Ready, Stack
 
 HANDLERS = "tests.process.runner_handlers"
 PATIENCE = 20.0
@@ -380,9 +380,31 @@ def test_the_stack_of_a_loop_in_c_can_be_seen_and_seen_again(keeper: Harness) ->
     keeper.runner.sync.hand([due(1, "c_loop")])
     keeper.until(lambda: 1 in keeper.running())
     for _ in range(2):
-        keeper.runner.dump()
+        keeper.runner.dump(keeper.runner.pid)
         keeper.until(lambda: "in c_loop" in keeper.runner.stack())
     assert keeper.runner.stack().count("in c_loop") == 1
+
+
+def test_the_stack_of_a_loop_that_is_held_up_can_be_seen(keeper: Harness) -> None:
+    keeper.runner.async_.hand([due(1, "holds_up_the_loop")])
+    keeper.until(lambda: 1 in keeper.running())
+    keeper.runner.dump(keeper.ready.loop_thread)
+    keeper.until(lambda: "in holds_up_the_loop" in keeper.runner.stack())
+
+
+@pytest.mark.parametrize("name", ["forever", "forever_async"])
+def test_a_task_that_is_asked_to_stop_says_where_it_was(keeper: Harness, name: str) -> None:
+    lane = keeper.runner.async_ if "async" in name else keeper.runner.sync
+    lane.hand([due(1, name)])
+    keeper.until(lambda: 1 in keeper.running())
+    if "async" in name:
+        lane.send(Cancel(1))
+    else:
+        keeper.until(lambda: keeper.runner.ask() or keeper.found(Stack, 1))
+    text = keeper.frame(Stack, 1).text
+    assert f"in {name}\n" in text
+    assert "lanes.py" not in text, "the runner's own frames are of no use to anybody"
+    assert keeper.frame(Ended, 1).stopped
 
 
 def test_a_task_that_ignores_everything_is_killed(keeper: Harness) -> None:

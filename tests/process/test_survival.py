@@ -159,6 +159,23 @@ def test_stuck_code_is_killed_retried_and_failed_with_its_stack(witness: Witness
         assert [pid for pid in children if processes.state(pid) not in (None, "Z")] == []
 
 
+def test_cancelled_async_tasks_end_and_leave_their_neighbours_alone(witness: Witness) -> None:
+    """So many that a cancel which does harm once in a hundred times is seen."""
+    with Stack(workers=1, handlers=HANDLERS) as stack:
+        neighbours = submit(stack, "witness.gate", 30, param={"gate": "open"})
+        cancelled = submit(stack, "witness.gate", 300, param={"gate": "never"})
+        begun = lambda: len(witness.lines("begin")) == 330 or None  # noqa: E731
+        stack.wait_for(begun, what="the start of all of them")
+        stack.call("batch.cancel", batch_id=cancelled, force=True)
+        counts = lambda: stack.call("batch.show", batch_id=cancelled)["counts"]  # noqa: E731
+        stack.wait_for(lambda: counts() == {"cancel": 300} or None, what="their end")
+        last = stack.call("task.list", batch_id=cancelled, limit=1)["tasks"][0]["id"]
+        assert "in gate" in stack.call("task.show", task_id=last)["info"]
+        (witness.folder / "open").touch()
+        assert stack.wait_batch(neighbours)["counts"] == {"success": 30}
+    assert set(witness.times("begin").values()) == {1}
+
+
 def test_a_crashing_task_is_quarantined_and_the_pool_is_intact() -> None:
     with Stack(workers=2) as stack:
         crash = submit(stack, "demo.crash", 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 VARIABLE = "WITNESS"
 
 HANDLERS = '''
-import os, signal, subprocess, time
+import asyncio, os, signal, subprocess, time
 from pathlib import Path
 from drumline import Change, Handler, Task, handler, register
 
@@ -21,6 +21,14 @@ def note(word, task):
 def short(task: Task):
     note("begin", task)
     time.sleep((task.param or {}).get("seconds", 0.001))
+    note("end", task)
+
+@handler("witness.gate")
+async def gate(task: Task):
+    """Goes on as long as its gate is closed, and is busy all the while."""
+    note("begin", task)
+    while not (FOLDER / task.param["gate"]).exists():
+        await asyncio.sleep(0.005)
     note("end", task)
 
 @handler("witness.stubborn")
