@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from actors.link import Link
 from actors.loop import Loop
 from actors.web_server import WebServer
-from drumline import commands, metrics
+from drumline import commands, doors, metrics
 from drumline.config import Settings
 from drumline.control import Answer, Request, decode_request, encode, refusal
 from drumline.errors import DecodeError, DrumlineError, NotReachable
@@ -72,22 +72,14 @@ class Gateway:
 
     def carry_out(self, request: Request) -> Answer:
         """In a thread of the pool."""
-        result = "ok"
+        context = replace(self.commands, actor=request.actor)
         try:
-            command = commands.read(commands.by_name(request.command), request.arguments)
-            data = commands.carry_out(
-                command, request.id, replace(self.commands, actor=request.actor)
+            kind = commands.by_name(request.command)
+            return Answer(
+                request.id, data=doors.have_done(kind, request.arguments, request.id, context)
             )
-            return Answer(request.id, data=data)
         except DrumlineError as error:
-            result = error.code
             return refusal(request.id, error)
-        except Exception as error:
-            result = "internal"
-            log.exception("A command failed.", action="command_failed", command=request.command)
-            return refusal(request.id, error)
-        finally:
-            metrics.commands.labels(request.command, result).inc()
 
     def answer(self, identity: bytes, work: Future[Answer]) -> None:
         self.loop.post(partial(self.send, identity, work.result()))

@@ -104,10 +104,8 @@ def new_request_id() -> str:
     return uuid.uuid4().hex
 
 
-def refusal(request_id: str, error: Exception) -> Answer:
-    """An error as an answer. What is not ours is not explained to strangers."""
-    if isinstance(error, DrumlineError):
-        # A kind that the caller knows: it may not have imported where the error itself is defined.
-        known = next(kind for kind in type(error).__mro__ if kind.__module__ == "drumline.errors")
-        return Answer(request_id, error=known.__name__, message=str(error))
-    return Answer(request_id, error="DrumlineError", message="an internal error; see the log")
+def refusal(request_id: str, error: DrumlineError) -> Answer:
+    """An error as an answer, of a kind that the caller knows: it may not have imported where the
+    error itself is defined."""
+    known = next(kind for kind in type(error).__mro__ if kind.__module__ == "drumline.errors")
+    return Answer(request_id, error=known.__name__, message=str(error))

@@ -29,7 +29,7 @@ class WrongUse(DrumlineError):
     """{reason}"""
 
     exit_code = 2
-    http_status = 400
+    http_status = 422
 
 
 class BadConfig(WrongUse):
@@ -101,6 +101,8 @@ class MoreRowsThanAsked(DrumlineError):
 
 class DecodeError(WrongUse):
     """A message could not be read: {reason}"""
+
+    http_status = 400
 
 
 def by_code(code: str, message: str) -> DrumlineError:

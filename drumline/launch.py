@@ -52,18 +52,21 @@ def prepare(settings: Settings, say: Say) -> str:
         if problems:
             raise HandlersBroken(reason="; ".join(check.last_line(p) for p in problems))
     say("Bringing the database up to date")
-    migrate(settings)
     token = node.api_token(path)
+    migrate(settings, token)
     node.clear_remains(path)
     return token
 
 
-def migrate(settings: Settings) -> None:
-    from drumline.store import schema
+def migrate(settings: Settings, token: str) -> None:
+    """Bring the schema up to date, and have this node's token known in it."""
+    from drumline.store import schema, tokens
     from drumline.store.access import opened
 
+    name = f"up@{settings.node_name}"
     with opened(settings.database) as database:
         schema.upgrade(database)
+        database.write(lambda tx: tokens.ensure(tx, name, tokens.hash_of(token)))
 
 
 def _end_left_overs(settings: Settings, say: Say) -> None:

@@ -41,4 +41,5 @@ misfires = Counter("drumline_misfires", "Gaps in which firings of a job were mis
 callbacks = Counter("drumline_callbacks", "Callbacks by what became of them.", ["result"])
 deaths = Counter("drumline_dead_executions", "Runs whose worker died.", ["type"])
 pruned = Counter("drumline_pruned_rows", "Rows removed by retention.")
+tokens_refused = Counter("drumline_tokens_refused", "Requests without a right token.", ["why"])
 commands = Counter("drumline_commands", "Commands carried out.", ["command", "result"])

@@ -147,5 +147,9 @@ class _Transport(xmlrpc.client.Transport):
         connection = http.client.HTTPConnection("localhost", timeout=ANSWER_SECONDS)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.settimeout(ANSWER_SECONDS)
-        connection.sock.connect(str(self._path))
+        try:
+            connection.sock.connect(str(self._path))
+        except OSError:
+            connection.close()
+            raise
         return connection

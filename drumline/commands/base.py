@@ -56,6 +56,9 @@ class Query(Command, frozen=True, kw_only=True):
 class Change(Command, frozen=True, kw_only=True):
     """A command that changes something."""
 
+    told_once: ClassVar[frozenset[str]] = frozenset()
+    """Parts of the answer that are not kept with the request: secrets."""
+
     def change(self, tx: Tx, context: Context) -> dict[str, Any]:
         """Inside the transaction. The answer is kept with the request."""
         raise WrongUse(reason=f"{self.name} changes nothing")
@@ -65,10 +68,13 @@ class Change(Command, frozen=True, kw_only=True):
         context.ring()
 
 
-def read(kind: type[Command], arguments: dict[str, Any]) -> Command:
-    """A command from its arguments, or an error that names the one that is wrong."""
+def read(kind: type[Command], arguments: dict[str, Any], strict: bool = True) -> Command:
+    """A command from its arguments, or an error that names the one that is wrong.
+
+    Not strict: numbers and such may come as text, as from a URL.
+    """
     try:
-        return msgspec.convert(arguments, kind)
+        return msgspec.convert(arguments, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise WrongUse(reason=f"{kind.name}: {explained(error)}") from None
 
@@ -96,7 +102,11 @@ def _once(command: Change, request_id: str, context: Context) -> dict[str, Any]:
     for _ in range(TRIES):
         try:
             return once(
-                context.db, request_id, command.name, lambda tx: command.change(tx, context)
+                context.db,
+                request_id,
+                command.name,
+                lambda tx: command.change(tx, context),
+                told_once=command.told_once,
             )
         except (IntegrityError, PhaseChanged, Raced):
             # Another was faster, after we had looked and before we wrote. Looking again finds

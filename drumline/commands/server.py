@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from drumline.store import schema as schema
     from drumline.store import spreads as spreads
     from drumline.store import tasks as tasks
+    from drumline.store import tokens as tokens
 else:
 
     def __getattr__(name: str) -> Any:

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from drumline.commands import groups, terminal
+from drumline.commands.base import Context, Query
 
 if TYPE_CHECKING:
     from drumline.node import Process
 
 COLUMNS = ("name", "state", "pid", "up", "memory")
 NOTHING_RUNS = 3
+
+
+class NodeStatus(Query, frozen=True, kw_only=True):
+    """This node: whether it can do work, what is missing if not, and its processes."""
+
+    name: ClassVar[str] = "node.status"
+
+    def answer(self, context: Context) -> dict[str, Any]:
+        from importlib.metadata import version
+
+        from drumline import node, readiness
+
+        missing = readiness.missing(context)
+        return {
+            "version": version("drumline"),
+            "node": context.settings.node_name,
+            "region": context.settings.region,
+            "ready": not missing,
+            "missing": missing,
+            "processes": node.processes(context.settings.run_path),
+        }
 
 
 @groups.root.command("status", epilog="drumline status\ndrumline status --json")

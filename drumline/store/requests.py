@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -20,9 +20,16 @@ class _Seen(Exception):
 
 
 def once(
-    database: Database, request_id: str, command: str, work: Callable[[Tx], dict[str, Any]]
+    database: Database,
+    request_id: str,
+    command: str,
+    work: Callable[[Tx], dict[str, Any]],
+    told_once: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Do the work and keep its answer in one commit, unless that has happened already."""
+    """Do the work and keep its answer in one commit, unless that has happened already.
+
+    What is told once is missing from the answer to a repeated request.
+    """
 
     def transaction(tx: Tx) -> dict[str, Any]:
         try:
@@ -30,10 +37,11 @@ def once(
         except IntegrityError:
             raise _Seen from None
         answer = work(tx)
+        kept = {name: value for name, value in answer.items() if name not in told_once}
         tx.execute(
             update(request)
             .where(request.c.id == request_id)
-            .values(answer=msgspec.json.encode(answer).decode())
+            .values(answer=msgspec.json.encode(kept).decode())
         )
         return answer
 

@@ -266,3 +266,18 @@ pause = _table(
     Column("type", Name, primary_key=True),
     Column("created_at", BigInteger, nullable=False),
 )
+
+token = _table(
+    "token",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("name", Name, nullable=False),
+    Column("live_name", Name),
+    Column("role", Word, nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_used_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    UniqueConstraint("live_name"),
+    UniqueConstraint("hash"),
+)
+"""`live_name` is emptied when a token is revoked: its name is free for another."""

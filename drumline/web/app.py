@@ -6,18 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
 
-from drumline import node
 from drumline.commands.base import Context
 from drumline.errors import DrumlineError
-from drumline.web import metrics, probes
-
-log = structlog.get_logger()
+from drumline.web import metrics, probes, problems, reference, rest
+from drumline.web.token import Guard
 
 THREADS = 8
 """Each holds a connection to the database, and the pool has so many."""
@@ -25,41 +20,26 @@ THREADS = 8
 
 def make_app(context: Context) -> Starlette:
     """Everything that is served over HTTP."""
-    secret = node.read_token(context.settings.run_path)
-    return Starlette(
-        routes=[*probes.routes(context), *metrics.routes(context, secret)],
+    guard = Guard(context)
+    app = Starlette(
+        routes=[
+            *probes.routes(context),
+            *metrics.routes(context, guard),
+            *reference.routes(),
+            *rest.routes(context, guard),
+        ],
         exception_handlers={
-            DrumlineError: _refused,
-            HTTPException: _not_served,
-            Exception: _failed,
+            DrumlineError: problems.refused,
+            HTTPException: problems.not_served,
+            Exception: problems.failed,
         },
         lifespan=_with_few_threads,
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 @asynccontextmanager
 async def _with_few_threads(app: Starlette) -> AsyncIterator[None]:
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     yield
-
-
-def _refused(request: Request, error: Exception) -> JSONResponse:
-    status = error.http_status if isinstance(error, DrumlineError) else 500
-    return _answer(status, type(error).__name__, str(error))
-
-
-def _not_served(request: Request, error: Exception) -> JSONResponse:
-    status, detail = (
-        (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
-    )
-    return _answer(status, "NotServed", f"{request.method} {request.url.path}: {detail}")
-
-
-def _failed(request: Request, error: Exception) -> JSONResponse:
-    """What is not ours is not explained to strangers."""
-    log.error("A request failed.", action="request_failed", path=request.url.path, exc_info=error)
-    return _answer(500, "DrumlineError", "an internal error; see the log")
-
-
-def _answer(status: int, code: str, message: str) -> JSONResponse:
-    return JSONResponse({"error": code, "message": message}, status_code=status)

@@ -12,33 +12,39 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from drumline import procfs
 from drumline.commands.base import Context
+from drumline.domain.roles import Role
 from drumline.errors import DrumlineError
 from drumline.store import backlog
-from drumline.web import listen, token
+from drumline.web import listen
+from drumline.web.token import Guard
 
 FRESH_SECONDS = 1.0
 _LIVE_GAUGE = re.compile(r"gauge_live[a-z]*_(\d+)\.db")
 
 
-def routes(context: Context, secret: str | None) -> list[Route]:
+def routes(context: Context, guard: Guard) -> list[Route]:
     directory = context.settings.run_path / "metrics"
     is_local = listen.is_local(context.settings)
     stock = Stock(context)
 
-    def metrics(request: Request) -> Response:
-        if not is_local:
-            token.require(request, secret)
+    def collected() -> bytes:
         forget_dead(directory)
         registry = CollectorRegistry()
         MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
         registry.register(stock)
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return generate_latest(registry)
+
+    async def metrics(request: Request) -> Response:
+        if not is_local:
+            await guard.require(request, Role.READ)
+        return Response(await run_in_threadpool(collected), media_type=CONTENT_TYPE_LATEST)
 
     return [Route("/metrics", metrics)]
 

@@ -1,0 +1,73 @@
+"""API tokens: who holds them and what for. Only their hashes are kept.
+
+A token is 256 random bits, so its SHA-256 tells nobody anything: there is nothing to guess that a
+slow hash would protect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Any
+
+from sqlalchemy import Row, insert, or_, select, update
+
+from drumline.domain.roles import Role
+from drumline.errors import Conflict, NotFound
+from drumline.store.tables import token
+from drumline.store.tx import Tx
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def hash_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def create(tx: Tx, name: str, role: Role, hashed: str) -> None:
+    """A token under a name that no other has that is still good."""
+    if tx.execute(select(token.c.id).where(token.c.live_name == name)).first():
+        raise Conflict(reason=f"name: there is already a token called {name!r}")
+    tx.execute(
+        insert(token).values(name=name, live_name=name, role=role, hash=hashed, created_at=tx.now)
+    )
+
+
+def ensure(tx: Tx, name: str, hashed: str) -> None:
+    """A node's own token, an admin's. If its file was made anew, the one before it is revoked."""
+    if tx.execute(select(token.c.id).where(token.c.hash == hashed)).first() is None:
+        _revoke(tx, name)
+        create(tx, name, Role.ADMIN, hashed)
+
+
+def revoke(tx: Tx, name: str) -> None:
+    if not _revoke(tx, name):
+        raise NotFound(noun="token", id=name)
+
+
+def _revoke(tx: Tx, name: str) -> int:
+    gone = update(token).where(token.c.live_name == name)
+    return tx.execute(gone.values(live_name=None, revoked_at=tx.now)).rowcount
+
+
+def find(tx: Tx, hashed: str) -> Row[Any] | None:
+    """The token of this hash, if it is still good."""
+    return tx.execute(
+        select(token).where(token.c.hash == hashed, token.c.revoked_at.is_(None))
+    ).first()
+
+
+def note_use(tx: Tx, token_id: int, unless_since: int) -> None:
+    """Remember that a token was used, unless that is known well enough."""
+    old = or_(token.c.last_used_at.is_(None), token.c.last_used_at < unless_since)
+    tx.execute(update(token).where(token.c.id == token_id, old).values(last_used_at=tx.now))
+
+
+def listed(tx: Tx, before: int | None, limit: int) -> list[Row[Any]]:
+    """The newest first, revoked ones too."""
+    statement = select(token).order_by(token.c.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(token.c.id < before)
+    return list(tx.execute(statement))

@@ -1,0 +1,94 @@
+"""Errors as answers, the same for everything that is served: RFC 9457, problem+json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from drumline.domain.cron import BadCron
+from drumline.errors import Conflict, DrumlineError, WrongUse
+
+log = structlog.get_logger()
+
+MEDIA_TYPE = "application/problem+json"
+URN = "urn:drumline:error:"
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="drumline"'}
+
+_FIELD = re.compile(
+    r"(?:[a-z]+\.[a-z_]+: )?(?:(?P<place>[a-z][^\s:]*): |object [a-z ]+ field `(?P<name>[^`]+)`)"
+)
+"""How a sentence begins that names a field: `task.show: task_id: …`, or that it is missing."""
+
+
+class BadBody(DrumlineError):
+    """The body cannot be read: {reason}"""
+
+    http_status = 400
+
+
+class BodyTooLarge(DrumlineError):
+    """The body has more than {limit} bytes: send it in parts."""
+
+    http_status = 413
+
+
+class NotJson(DrumlineError):
+    """The body must be JSON, with Content-Type: application/json; it is {found}."""
+
+    http_status = 415
+
+
+def refused(request: Request, error: Exception) -> JSONResponse:
+    """One of our own errors."""
+    if not isinstance(error, DrumlineError):
+        return failed(request, error)
+    members: dict[str, object] = {}
+    if field := field_of(error):
+        members["field"] = field
+    headers = CHALLENGE if error.http_status == HTTPStatus.UNAUTHORIZED else None
+    return problem(error.http_status, URN + error.code, str(error), members, headers)
+
+
+def not_served(request: Request, error: Exception) -> JSONResponse:
+    """No such path, or not by this method."""
+    if not isinstance(error, HTTPException):
+        return failed(request, error)
+    detail = f"{request.method} {request.url.path} is not served"
+    allowed = (error.headers or {}).get("Allow")
+    if allowed:
+        detail += f"; this path takes {allowed}"
+    return problem(error.status_code, "about:blank", detail, {}, error.headers)
+
+
+def failed(request: Request, error: Exception) -> JSONResponse:
+    """What is not ours is not explained to strangers."""
+    log.error("A request failed.", action="request_failed", path=request.url.path, exc_info=error)
+    return problem(500, "about:blank", "an internal error; see the log", {})
+
+
+def field_of(error: DrumlineError) -> str | None:
+    """The field that is wrong, where one is: sentences begin with its name."""
+    if isinstance(error, BadCron):  # its field is one inside the expression
+        return "cron_expr"
+    if "field" in error.details:
+        return str(error.details["field"])
+    found = _FIELD.match(str(error)) if isinstance(error, WrongUse | Conflict) else None
+    return None if found is None else found["place"] or found["name"]
+
+
+def problem(
+    status: int,
+    kind: str,
+    detail: str,
+    members: Mapping[str, object],
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    title = HTTPStatus(status).phrase
+    document = {"type": kind, "title": title, "status": status, "detail": detail, **members}
+    return JSONResponse(document, status, headers, media_type=MEDIA_TYPE)

@@ -1,0 +1,81 @@
+"""The web interface on a port of its own, over a database and a dispatcher of the test's."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from http.client import HTTPConnection
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from drumline.commands import Context
+from drumline.domain.roles import Role
+from drumline.store import tokens
+from drumline.web.app import make_app
+from drumline.web.server import Server
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+class Site:
+    """Serves until it is left. Whoever is named has a token of the role that he is named after."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.tokens = {role.value: tokens.new_token() for role in Role}
+        for role in Role:
+            hashed = tokens.hash_of(self.tokens[role])
+            context.db.write(lambda tx, r=role, h=hashed: tokens.create(tx, f"the-{r}", r, h))
+        self.server = Server(make_app(context))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.server.serve_on, args=(self.listener,))
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.server.stop()
+        self.thread.join(10)
+        self.listener.close()
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        by: str | None = "admin",
+        raw: bytes | Iterable[bytes] | None = None,
+        **headers: str,
+    ) -> Reply:
+        """One request under /api/v1, or of a whole path if it begins with two slashes."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if by is not None:
+            sent["Authorization"] = f"Bearer {self.tokens.get(by, by)}"
+        if body is not None:
+            raw = json.dumps(body).encode()
+        if raw is not None:
+            sent.setdefault("Content-Type", "application/json")
+        where = path[1:] if path.startswith("//") else f"/api/v1{path}"
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, where, raw, sent)
+            response = connection.getresponse()
+            return Reply(response.status, dict(response.headers.items()), response.read())
+        finally:
+            connection.close()
