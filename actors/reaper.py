@@ -22,7 +22,7 @@ from drumline.config import Settings
 from drumline.domain.verdict import Limits
 from drumline.errors import StoreUnavailable
 from drumline.runner.blackbox import BlackBox
-from drumline.store import callbacks, keepers, retention, runs, schema
+from drumline.store import audit, callbacks, keepers, retention, runs, schema
 from drumline.store.database import Database
 from drumline.store.keepers import KeeperState
 from protocol.liveness import Watch
@@ -166,11 +166,13 @@ class Reaper:
         now, region = self.database.now(), self.settings.region
         old = now - int(self.settings.keep_finished_days * DAY)
         requests = now - int(self.settings.keep_requests_hours * 3_600_000_000)
+        audited = now - int(self.settings.keep_audit_days * DAY)
         deadline = time.monotonic() + PRUNE_SECONDS / 4
         for prune in (
             lambda tx: retention.prune_batches(tx, region, old),
             lambda tx: retention.prune_tasks(tx, region, old),
             lambda tx: retention.prune_requests(tx, requests),
+            lambda tx: audit.prune(tx, audited),
             lambda tx: retention.prune_keepers(tx, region, now - DAY),
         ):
             while time.monotonic() < deadline and (gone := self.database.write(prune)):

@@ -80,6 +80,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     deaths_allowed: Count = 3
     keep_finished_days: Annotated[float, Meta(gt=0)] = 30.0
     keep_requests_hours: Annotated[float, Meta(gt=0)] = 24.0
+    keep_audit_days: Annotated[float, Meta(gt=0)] = 90.0
 
     @property
     def run_path(self) -> Path:

@@ -1,4 +1,5 @@
-"""What the control socket and REST have in common: how a command is read, done and counted."""
+"""What the control socket and REST have in common: how a command is read, done, counted and
+audited."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 import structlog
 
 from drumline import metrics
+from drumline.commands import trail
 from drumline.commands.base import Command, Context, carry_out, read
 from drumline.errors import DrumlineError
 
@@ -31,11 +33,14 @@ def have_done(
         return carry_out(read(kind, arguments, strict), request_id, context)
     except DrumlineError as error:
         result = error.code
+        trail.note_refused(kind, arguments, error, request_id, context)
         raise
     except Exception:
         result = "internal"
         log.exception("A command failed.", action="command_failed", command=kind.name)
         # What is not ours is not explained to strangers.
-        raise Failed from None
+        failed = Failed()
+        trail.note_refused(kind, arguments, failed, request_id, context)
+        raise failed from None
     finally:
         metrics.commands.labels(kind.name, result).inc()

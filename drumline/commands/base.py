@@ -34,6 +34,8 @@ class Context(msgspec.Struct, frozen=True):
     ring: Callable[[], None]
     """Tell the scanner that there is something new."""
     actor: str = ""
+    door: str = "control"
+    """Through which the command came."""
 
     @property
     def db(self) -> Database:
@@ -58,6 +60,8 @@ class Change(Command, frozen=True, kw_only=True):
 
     told_once: ClassVar[frozenset[str]] = frozenset()
     """Parts of the answer that are not kept with the request: secrets."""
+    audited: ClassVar[bool] = True
+    """Is it something that people do? Each is one line of the audit trail."""
 
     def change(self, tx: Tx, context: Context) -> dict[str, Any]:
         """Inside the transaction. The answer is kept with the request."""
@@ -105,7 +109,7 @@ def _once(command: Change, request_id: str, context: Context) -> dict[str, Any]:
                 context.db,
                 request_id,
                 command.name,
-                lambda tx: command.change(tx, context),
+                lambda tx: _change(tx, command, request_id, context),
                 told_once=command.told_once,
             )
         except (IntegrityError, PhaseChanged, Raced):
@@ -113,3 +117,13 @@ def _once(command: Change, request_id: str, context: Context) -> dict[str, Any]:
             # what it did, and says so better than the database does.
             continue
     raise Conflict(reason=f"{command.name} met others who change the same; try again")
+
+
+def _change(tx: Tx, command: Change, request_id: str, context: Context) -> dict[str, Any]:
+    """The change and its line in the audit trail: both, or neither."""
+    from drumline.commands import trail
+
+    answer = command.change(tx, context)
+    if command.audited:
+        trail.note_done(tx, command, answer, request_id, context)
+    return answer

@@ -21,6 +21,7 @@ class CallbackReceive(Change, frozen=True, kw_only=True):
     """A token is good for one attempt of one run, and is used up by success or failure."""
 
     name: ClassVar[str] = "callback.receive"
+    audited: ClassVar[bool] = False
 
     task_id: Id
     token: Annotated[str, Meta(max_length=256)]

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from drumline.store import audit as audit
     from drumline.store import batches as batches
     from drumline.store import callbacks as callbacks
     from drumline.store import decisions as decisions

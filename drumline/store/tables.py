@@ -281,3 +281,21 @@ token = _table(
     UniqueConstraint("hash"),
 )
 """`live_name` is emptied when a token is revoked: its name is free for another."""
+
+audit = _table(
+    "audit",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("at", BigInteger, nullable=False),
+    Column("region", Word, nullable=False),
+    Column("actor", Name, nullable=False),
+    Column("door", Word, nullable=False),
+    Column("command", String(64), nullable=False),
+    Column("subject", String(255), nullable=False),
+    Column("arguments", Document, nullable=False),
+    Column("result", String(64), nullable=False),
+    Column("reason", String(512)),
+    Column("request_id", String(64), nullable=False),
+    Index("ix_audit_at", "at"),
+    Index("ix_audit_actor", "actor", "id"),
+    Index("ix_audit_subject", "subject", "id"),
+)

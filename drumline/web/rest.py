@@ -15,12 +15,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from drumline import commands, doors
+from drumline.commands import trail
 from drumline.commands.base import Context
 from drumline.control import new_request_id
 from drumline.web import arguments
 from drumline.web.callbacks import callback_token
 from drumline.web.routes import PREFIX, TABLE, Endpoint
 from drumline.web.token import Guard
+
+DOOR = "rest"
 
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -46,20 +49,25 @@ def _by_method(ways: dict[str, Serve]) -> Serve:
 def _served(endpoint: Endpoint, context: Context, guard: Guard) -> Serve:
     kind = commands.by_name(endpoint.command)
     strict = arguments.takes_body(endpoint, kind)
+    here = replace(context, door=DOOR)
 
     async def serve(request: Request) -> Response:
+        request_id = request.headers.get("idempotency-key") or new_request_id()
         more: dict[str, Any] = {}
         if endpoint.role is None:
             more["token"] = callback_token(request)
-            who = "callback"
+            by = here
         else:
-            who = (await guard.require(request, endpoint.role)).name
+            holder = await guard.holder(request)
+            by = replace(here, actor=holder.name)
+            if not holder.role.covers(endpoint.role):
+                error = guard.too_small(holder, endpoint.role)
+                said = request.path_params
+                await run_in_threadpool(trail.note_refused, kind, said, error, request_id, by)
+                raise error
         body = await arguments.read_body(request, endpoint) if strict else None
         said = arguments.of_request(request, endpoint, kind, body) | more
-        request_id = request.headers.get("idempotency-key") or new_request_id()
-        answer = await run_in_threadpool(
-            doors.have_done, kind, said, request_id, replace(context, actor=who), strict=strict
-        )
+        answer = await run_in_threadpool(doors.have_done, kind, said, request_id, by, strict=strict)
         return _response(request, endpoint, answer)
 
     return serve

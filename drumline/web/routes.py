@@ -86,6 +86,7 @@ TABLE: tuple[Endpoint, ...] = (
     Endpoint("GET", "/tokens", "token.list", ADMIN),
     Endpoint("POST", "/tokens", "token.create", ADMIN, created="/tokens"),
     Endpoint("DELETE", "/tokens/{name}", "token.revoke", ADMIN),
+    Endpoint("GET", "/audit", "audit.list", READ),
     Endpoint("GET", "/status", "node.status", READ),
     Endpoint("POST", "/callbacks/{task_id}", "callback.receive", None, body="callback"),
     Endpoint("PUT", "/callbacks/{task_id}", "callback.receive", None, body="callback"),

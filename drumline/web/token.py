@@ -63,6 +63,13 @@ class Guard:
 
     async def require(self, request: Request, needed: Role) -> Holder:
         """The holder of the token of a request, if he may do what needs this role."""
+        holder = await self.holder(request)
+        if not holder.role.covers(needed):
+            raise self.too_small(holder, needed)
+        return holder
+
+    async def holder(self, request: Request) -> Holder:
+        """Whose token a request shows."""
         token = given(request)
         if token is None:
             raise self._counted(NoToken())
@@ -72,9 +79,10 @@ class Guard:
             holder = await run_in_threadpool(self._look_up, hashed, holder)
         if holder is None:
             raise self._counted(WrongToken())
-        if not holder.role.covers(needed):
-            raise self._counted(RoleTooSmall(needed=needed, name=holder.name, role=holder.role))
         return holder
+
+    def too_small(self, holder: Holder, needed: Role) -> DrumlineError:
+        return self._counted(RoleTooSmall(needed=needed, name=holder.name, role=holder.role))
 
     def _look_up(self, hashed: str, before: Holder | None) -> Holder | None:
         self._known.pop(hashed, None)

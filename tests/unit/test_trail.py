@@ -1,0 +1,78 @@
+"""What the audit trail shows of arguments: always bounded, always JSON, never a secret."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.commands import trail
+
+SECRET = "correct-horse-battery"  # noqa: S105  # what must not be seen
+SECRET_NAMES = st.sampled_from(["token", "password", "Authorization", "api_key", "client_secret"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=400),
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=40,
+)
+
+
+@given(st.dictionaries(st.text(max_size=20), JSON, max_size=20))
+def test_it_is_json_and_fits(arguments: dict[str, Any]) -> None:
+    text = trail.shown(arguments)
+    assert len(text.encode()) <= trail.ARGUMENTS_LIMIT
+    assert isinstance(json.loads(text), dict)
+
+
+@st.composite
+def hiding_places(draw: st.DrawFn) -> dict[str, Any]:
+    """A secret under its name, as deep in values and in texts of JSON as anyone likes."""
+    place: Any = {draw(SECRET_NAMES): SECRET}
+    for wrap in draw(st.lists(st.sampled_from(["list", "dict", "text"]), max_size=4)):
+        if wrap == "list":
+            place = [place]
+        elif wrap == "dict":
+            place = {"param": place}
+        elif isinstance(place, dict):
+            place = {"headers_json": json.dumps(place)}
+    return {"param": place, "more": draw(JSON)}
+
+
+@given(hiding_places())
+def test_no_secret_is_shown(arguments: dict[str, Any]) -> None:
+    assert SECRET not in trail.shown(arguments)
+
+
+def test_a_cut_leaves_no_half_of_a_secret() -> None:
+    for padding in range(trail.TEXT_LIMIT - 60, trail.READ_LIMIT + 60, 7):
+        text = json.dumps({"x": "y" * padding, "password": SECRET})
+        assert SECRET[:4] not in trail.shown({"body_template": text})
+
+
+def test_what_is_many_is_counted() -> None:
+    shown = json.loads(trail.shown({"targets": [{"target_id": str(n)} for n in range(5000)]}))
+    assert shown["targets"][0] == {"target_id": "0"}
+    assert shown["targets"][-1] == "… 4995 more" and len(shown["targets"]) == trail.ITEMS + 1
+
+
+@pytest.mark.parametrize(
+    ("command", "found", "subject"),
+    [
+        ("job.update", [{"id": 7, "name": "report"}, {"job": "report"}], "job 7"),
+        ("job.trigger", [{"job_id": 7, "task_id": 9}], "job 7"),
+        ("job.update", [{"job": "report"}], "job report"),
+        ("batch.submit", [{"batch_id": 3, "tasks": 2}], "batch 3"),
+        ("batch.submit", [{"batch_name": "june", "type": "x"}], "batch june"),
+        ("task.schedule_many", [{"tasks": 3}, {"type": "mail.send"}], "task mail.send"),
+        ("worker.kill", [{"worker": "worker-1", "pid": 3}], "worker worker-1"),
+        ("queue.pause", [{"paused": ["*"]}, {}], "queue"),
+        ("sweep.start", [{"sweep_id": 5}], "sweep 5"),
+        ("token.create", [{"name": "ci", "role": "read"}], "token ci"),
+        ("job.create", [{"name": "n" * 900}], "job " + "n" * 251),
+    ],
+)
+def test_the_subject_is_what_was_acted_on(
+    command: str, found: list[dict[str, Any]], subject: str
+) -> None:
+    assert trail.subject(command, *found) == subject
