@@ -117,7 +117,7 @@ class Gateway:
 
 def run(settings: Settings) -> None:
     loop = Loop()
-    database = Database(settings.database)
+    database = Database(settings.database, webhooks=settings.webhooks)
     schema.require(database)
     gateway = Gateway(settings, loop, database)
     log.info("The gateway is ready.", action="ready")

@@ -22,7 +22,7 @@ from drumline.config import Settings
 from drumline.domain.verdict import Limits
 from drumline.errors import StoreUnavailable
 from drumline.runner.blackbox import BlackBox
-from drumline.store import audit, callbacks, keepers, retention, runs, schema
+from drumline.store import alarms, audit, callbacks, keepers, retention, runs, schema
 from drumline.store.database import Database
 from drumline.store.keepers import KeeperState
 from protocol.liveness import Watch
@@ -173,6 +173,7 @@ class Reaper:
             lambda tx: retention.prune_tasks(tx, region, old),
             lambda tx: retention.prune_requests(tx, requests),
             lambda tx: audit.prune(tx, audited),
+            lambda tx: alarms.prune(tx, region, old),
             lambda tx: retention.prune_keepers(tx, region, now - DAY),
         ):
             while time.monotonic() < deadline and (gone := self.database.write(prune)):
@@ -182,7 +183,9 @@ class Reaper:
 def run(settings: Settings) -> None:
     loop = Loop()
     # It must not wait for ever behind a stopped writer: it is the one who ends it.
-    database = Database(settings.database, patience=settings.reap_interval)
+    database = Database(
+        settings.database, patience=settings.reap_interval, webhooks=settings.webhooks
+    )
     schema.require(database)
     reaper = Reaper(settings, loop, database)
     if checkpoint := database.dialect.checkpoint:

@@ -245,7 +245,7 @@ class Scanner:
 
 def run(settings: Settings) -> None:
     loop = Loop()
-    database = Database(settings.database)
+    database = Database(settings.database, webhooks=settings.webhooks)
     schema.require(database)
     scanner = Scanner(settings, loop, database)
     log.info("The scanner is ready.", action="ready")

@@ -320,5 +320,5 @@ class Keeper:
 
 def run(settings: Settings, name: str) -> None:
     loop = Loop()
-    Keeper(settings, name, loop, Database(settings.database))
+    Keeper(settings, name, loop, Database(settings.database, webhooks=settings.webhooks))
     loop.run()

@@ -12,7 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from drumline.domain import clusters
+from drumline.domain import alarms, clusters
+from drumline.domain.alarms import Webhook
 from drumline.domain.clusters import ConnectCluster
 from drumline.errors import BadConfig
 
@@ -40,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     http_allow_private: bool = True
     http_allowlist: tuple[str, ...] = ()
     http_only_allowlist: bool = False
+    webhooks: tuple[Webhook, ...] = ()
+    webhook_tries: Annotated[int, Meta(ge=1, le=50)] = 12
     http_response_kept: Annotated[int, Meta(ge=0, le=32768)] = 16384
     imports: tuple[str, ...] = ()
     log_level: str = "info"
@@ -145,6 +148,7 @@ def load(environment: Mapping[str, str] = os.environ, file: Path | None = None) 
     except msgspec.ValidationError as error:
         raise BadConfig(reason=str(error)) from None
     clusters.check(settings.connect)
+    alarms.check(settings.webhooks)
     if settings.lease >= settings.dead_after:
         raise BadConfig(
             reason=f"lease ({settings.lease} s) must be shorter than dead_after "
@@ -167,11 +171,11 @@ def _from_text(name: str, text: str) -> object:
     match name:
         case "imports" | "http_allowlist":
             return [part for part in text.split(",") if part]
-        case "connect":
+        case "connect" | "webhooks":
             try:
                 return msgspec.json.decode(text)
             except msgspec.DecodeError as error:
-                raise BadConfig(reason=f"{PREFIX}CONNECT is not JSON: {error}") from None
+                raise BadConfig(reason=f"{PREFIX}{name.upper()} is not JSON: {error}") from None
         case _:
             return text
 
@@ -180,7 +184,7 @@ def _as_text(name: str, value: object) -> str:
     match name:
         case "imports" | "http_allowlist":
             return ",".join(value)  # type: ignore[arg-type]  # a tuple of names
-        case "connect":
+        case "connect" | "webhooks":
             return msgspec.json.encode(value).decode()
         case _:
             return str(value)

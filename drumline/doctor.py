@@ -10,13 +10,15 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from drumline import node, supervisor
 from drumline.config import FILE_NAME, PREFIX, Settings
-from drumline.errors import DrumlineError
+from drumline.domain import alarms
+from drumline.errors import DrumlineError, NotFound
 from drumline.handlers import check
 from drumline.web import listen
 
@@ -55,6 +57,7 @@ def examine(settings: Settings) -> Findings:
         ("supervisord", supervised),
         ("http", http),
         ("database", doctor_database.examine),
+        ("webhooks", webhooks),
         ("handlers", handlers),
     )
     for name, look in checks:
@@ -153,6 +156,24 @@ def http(settings: Settings) -> Findings:
     if not listen.is_local(settings):
         advice = "put TLS in front of it: the API token travels as it is"
         yield Finding("http", WARN, f"{settings.http_host} can be reached from elsewhere", advice)
+
+
+def webhooks(settings: Settings) -> Findings:
+    for hook in settings.webhooks:
+        alarms.secret_of(hook, os.environ)
+        yield Finding("webhooks", OK, f"{hook.name}: {', '.join(hook.events)}")
+    if not settings.webhooks:
+        return
+    from drumline.store import alarms as outbox
+    from drumline.store import schema
+    from drumline.store.access import opened
+
+    with suppress(NotFound), opened(settings.database, must_exist=True) as database:
+        if schema.current(database) == schema.HEAD:
+            lost = database.read(lambda tx: outbox.given_up(tx, settings.region))
+            for name, n in lost.items():
+                advice = "its receiver did not take them; the gateway's log says why"
+                yield Finding("webhooks", WARN, f"{n} alarms for {name} were given up", advice)
 
 
 def handlers(settings: Settings) -> Findings:

@@ -3,6 +3,7 @@ what was started is stopped again if it does not become ready."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from drumline import node, shutdown, supervisor
 from drumline.config import Settings
 from drumline.control import Control
+from drumline.domain import alarms
 from drumline.errors import DrumlineError, NotReachable, WrongUse
 from drumline.handlers import check
 from drumline.supervisor import Supervisor, SupervisorGone
@@ -45,6 +47,8 @@ def prepare(settings: Settings, say: Say) -> str:
     path = settings.run_path
     looking = check.in_background(settings.imports) if settings.imports else None
     _end_left_overs(settings, say)
+    for hook in settings.webhooks:
+        alarms.secret_of(hook, os.environ)
     # Better now, to the person who can change it, than in the log of a process.
     listen.bound(settings).close()
     if looking is not None:

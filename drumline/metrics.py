@@ -41,5 +41,6 @@ misfires = Counter("drumline_misfires", "Gaps in which firings of a job were mis
 callbacks = Counter("drumline_callbacks", "Callbacks by what became of them.", ["result"])
 deaths = Counter("drumline_dead_executions", "Runs whose worker died.", ["type"])
 pruned = Counter("drumline_pruned_rows", "Rows removed by retention.")
+webhooks = Counter("drumline_webhooks", "Alarms by what became of a delivery.", ["result"])
 tokens_refused = Counter("drumline_tokens_refused", "Requests without a right token.", ["why"])
 commands = Counter("drumline_commands", "Commands carried out.", ["command", "result"])

@@ -4,13 +4,17 @@ import json
 import socket
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from http.client import HTTPConnection
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from drumline.commands import Context
 from drumline.domain.roles import Role
+from drumline.errors import NotFound
 from drumline.store import tokens
+from drumline.store.tx import Tx
 from drumline.web.app import make_app
 from drumline.web.server import Server
 
@@ -32,12 +36,17 @@ class Site:
         self.context = context
         self.tokens = {role.value: tokens.new_token() for role in Role}
         for role in Role:
-            hashed = tokens.hash_of(self.tokens[role])
-            context.db.write(lambda tx, r=role, h=hashed: tokens.create(tx, f"the-{r}", r, h))
+            context.db.write(partial(self._give, role=role))
         self.server = Server(make_app(context))
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.thread = threading.Thread(target=self.server.serve_on, args=(self.listener,))
+
+    def _give(self, tx: Tx, role: Role) -> None:
+        name = f"the-{role}"
+        with suppress(NotFound):
+            tokens.revoke(tx, name)  # of a site that was here before
+        tokens.create(tx, name, role, tokens.hash_of(self.tokens[role]))
 
     def __enter__(self) -> Self:
         self.thread.start()

@@ -11,6 +11,7 @@ from sqlalchemy import Row, func, insert, select, update
 from drumline.domain.states import BATCH_FINISHED, FINISHED, BatchState, Phase, TaskState, aggregate
 from drumline.domain.task import BatchFacts
 from drumline.errors import NotFound
+from drumline.store import alarms
 from drumline.store.tables import batch, count_column, task
 from drumline.store.tx import Tx, new_id
 
@@ -159,6 +160,8 @@ def keep_status(tx: Tx, row: Row[Any]) -> BatchState | None:
         .where(batch.c.id == row.id, batch.c.version == row.version, *same)
         .values(status=state, finished=over, version=row.version + 1, updated_at=tx.now)
     ).rowcount
+    if changed == 1 and over and not row.finished:
+        alarms.after_batch(tx, row, state, counts(row))
     return state if changed == 1 else None
 
 

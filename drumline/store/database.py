@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from drumline.domain import alarms
+from drumline.domain.alarms import Webhook
 from drumline.errors import StoreUnavailable
 from drumline.store import batches, dialects
 from drumline.store.tx import Tx
@@ -28,9 +30,12 @@ CLOCK_CHECK_SECONDS = 60.0
 class Database:
     """Where the truth is. One connection a thread, opened when first used."""
 
-    def __init__(self, url: str, patience: float | None = None) -> None:
+    def __init__(
+        self, url: str, patience: float | None = None, webhooks: Sequence[Webhook] = ()
+    ) -> None:
         self.dialect = dialects.for_url(url, patience)
         self.engine = self.dialect.engine()
+        self._hooks = alarms.hooks(webhooks)
         self._local = threading.local()
         self._offset = 0
         self._clock_checked: float | None = None
@@ -56,7 +61,7 @@ class Database:
             connection = self._connection()
             with connection.begin():
                 self.dialect.begin_write(connection)
-                tx = Tx(connection, self.dialect, self.now())
+                tx = Tx(connection, self.dialect, self.now(), self._hooks)
                 answer = work(tx)
                 batches.pay(tx)
                 return answer

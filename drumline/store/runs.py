@@ -22,7 +22,7 @@ from drumline.domain.states import ACQUIRED, FINISHED, Phase, TaskState, check
 from drumline.domain.task import Due
 from drumline.domain.verdict import End, Limits, Outcome, Run, Verdict, judge
 from drumline.errors import MoreRowsThanAsked
-from drumline.store import handlers, keepers
+from drumline.store import alarms, handlers, keepers
 from drumline.store.batches import PhaseChanged, phases_of
 from drumline.store.database import Database
 from drumline.store.tables import ANYONE, CALLER, attempt, result, task
@@ -239,6 +239,7 @@ def _settle(
         over = verdict.status in FINISHED
         _changed_all(tx, _WAIT if waits else _FINISH if over else _RELEASE, group, values)
     _keep(tx, ended, verdicts)
+    alarms.after_runs(tx, ended, verdicts)
 
 
 def settle(tx: Tx, owner: int, ended: Sequence[Ended], limits: Limits) -> None:

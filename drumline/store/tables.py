@@ -299,3 +299,21 @@ audit = _table(
     Index("ix_audit_actor", "actor", "id"),
     Index("ix_audit_subject", "subject", "id"),
 )
+
+alarm = _table(
+    "alarm",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("region", Word, nullable=False),
+    Column("hook", Name, nullable=False),
+    Column("event", Word, nullable=False),
+    Column("event_id", Word, nullable=False),
+    Column("body", Document, nullable=False),
+    Column("state", Word, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("error", String(512)),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("ix_alarm_due", "region", "state", "due_at"),
+    Index("ix_alarm_created", "region", "created_at"),
+)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult
 
+from drumline.domain.alarms import Hooks
 from drumline.domain.states import Phase, TaskState
 from drumline.store.dialects import Dialect
+
+NO_HOOKS: Hooks = MappingProxyType({})
 
 
 class Tx:
     """What a query needs: a connection inside a transaction, and the time it happens at."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, now: int) -> None:
+    def __init__(
+        self, connection: Connection, dialect: Dialect, now: int, hooks: Hooks = NO_HOOKS
+    ) -> None:
         self.connection = connection
         self.dialect = dialect
         self.now = now
+        self.hooks = hooks
         self.execute = connection.execute
         self.owed: dict[int, Counter[TaskState]] = {}
         self.phases: dict[int, set[Phase]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio.to_thread
 from starlette.applications import Starlette
@@ -33,13 +34,20 @@ def make_app(context: Context) -> Starlette:
             HTTPException: problems.not_served,
             Exception: problems.failed,
         },
-        lifespan=_with_few_threads,
+        lifespan=partial(_lifespan, context),
     )
     app.router.redirect_slashes = False
     return app
 
 
 @asynccontextmanager
-async def _with_few_threads(app: Starlette) -> AsyncIterator[None]:
+async def _lifespan(context: Context, app: Starlette) -> AsyncIterator[None]:
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-    yield
+    if not context.settings.webhooks:
+        yield
+        return
+    # Imported here: 10 MB that a node without webhooks need not hold.
+    from drumline.web.webhooks import delivering
+
+    async with delivering(context):
+        yield

@@ -1,0 +1,90 @@
+"""Alarms: which events there are, who wants to hear of them, and how a message is signed.
+
+Messages follow the Standard Webhooks specification, so that receivers find a library for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from drumline.errors import BadConfig
+
+FIRST_DELAY = 2.0
+LONGEST_DELAY = 3600.0
+SECRET_PREFIX = "whsec_"  # noqa: S105  # what the specification puts before one
+
+
+class Event(StrEnum):
+    """What can be heard of."""
+
+    BATCH_END = "batch_end"
+    JOB_FAILED = "job_failed"
+    QUARANTINE = "quarantine"
+    SWEEP_STOPPED = "sweep_stopped"
+
+
+class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Someone who wants to hear of events."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    # No credentials in an address: it is shown in errors and logs.
+    url: Annotated[str, Meta(pattern=r"^https?://[^@\s]+$")]
+    secret_env: Annotated[str, Meta(min_length=1)]
+    """The environment variable that has the secret which messages are signed with."""
+    events: Annotated[tuple[Event, ...], Meta(min_length=1)] = tuple(Event)
+
+
+Hooks = Mapping[str, tuple[str, ...]]
+"""For each event the names of those who want to hear of it."""
+
+
+def hooks(webhooks: Sequence[Webhook]) -> Hooks:
+    found = {
+        event: tuple(hook.name for hook in webhooks if event in hook.events) for event in Event
+    }
+    return {event: names for event, names in found.items() if names}
+
+
+def check(webhooks: Sequence[Webhook]) -> None:
+    """Refuse a configuration in which one could not be told from another."""
+    names = [hook.name for hook in webhooks]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadConfig(reason=f"two webhooks are called {name!r}")
+
+
+def secret_of(hook: Webhook, environment: Mapping[str, str]) -> bytes:
+    """A webhook's secret: text as it is, or `whsec_` and base64."""
+    text = environment.get(hook.secret_env, "")
+    if not text:
+        raise BadConfig(
+            reason=f"webhook {hook.name!r}: {hook.secret_env} is not set; it is to hold its secret"
+        )
+    if not text.startswith(SECRET_PREFIX):
+        return text.encode()
+    try:
+        return base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except binascii.Error:
+        raise BadConfig(
+            reason=f"webhook {hook.name!r}: what follows {SECRET_PREFIX} in {hook.secret_env} is "
+            "not base64"
+        ) from None
+
+
+def signature(secret: bytes, event_id: str, timestamp: int, body: bytes) -> str:
+    """`v1,` and the signature of id, time and body: none of them can be changed by others."""
+    signed = b"%s.%d.%s" % (event_id.encode(), timestamp, body)
+    return "v1," + base64.b64encode(hmac.digest(secret, signed, "sha256")).decode()
+
+
+def delay(tries: int, chance: float) -> float:
+    """Seconds until the next try: doubled each time, and not at the same moment for all."""
+    return min(FIRST_DELAY * 2.0 ** (tries - 1), LONGEST_DELAY) * (0.5 + chance / 2)

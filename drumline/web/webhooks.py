@@ -1,0 +1,139 @@
+"""The delivery of alarms, in the gateway's event loop: it holds up nobody else.
+
+Every node of a region delivers; a row that one has taken the others leave alone for `LEASE`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import structlog
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
+from sqlalchemy import Row
+from starlette.concurrency import run_in_threadpool
+from yarl import URL
+
+from drumline import metrics
+from drumline.commands.base import Context
+from drumline.domain.alarms import Webhook, delay, secret_of, signature
+from drumline.errors import DrumlineError, StoreUnavailable
+from drumline.handlers.http.addresses import AddressRules
+from drumline.handlers.http.connector import CheckedResolver, connector
+from drumline.handlers.http.target import Target
+from drumline.store import alarms
+from drumline.store.database import Database
+from drumline.store.tx import Tx
+
+log = structlog.get_logger()
+
+TIMEOUT = 10.0
+LEASE = 30.0
+"""Seconds; longer than a delivery and the note of it can take."""
+AT_ONCE = 16
+POLL_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def delivering(context: Context) -> AsyncIterator[None]:
+    """Deliver in the background, as long as this goes on."""
+    deliverer = Deliverer(context)
+    work = asyncio.create_task(deliverer.run())
+    try:
+        yield
+    finally:
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+        await deliverer.close()
+
+
+class Deliverer:
+    """Must be made inside the loop that it is used in."""
+
+    def __init__(self, context: Context) -> None:
+        settings = context.settings
+        self._database: Database = context.db
+        self._region = settings.region
+        self._tries = settings.webhook_tries
+        self._hooks = {hook.name: hook for hook in settings.webhooks}
+        self._secrets = {hook.name: secret_of(hook, os.environ) for hook in settings.webhooks}
+        self._rules = AddressRules.of(settings)
+        self._resolver = CheckedResolver(self._rules)
+        self._session = ClientSession(
+            connector=connector(self._resolver),
+            cookie_jar=DummyCookieJar(),
+            timeout=ClientTimeout(total=TIMEOUT),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._resolver.close()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                rows = await run_in_threadpool(self._take)
+            except StoreUnavailable as error:
+                log.warning("Alarms wait for the database.", action="alarms_wait", error=str(error))
+                rows = []
+            if rows:
+                await asyncio.gather(*map(self._deliver, rows))
+            else:
+                await asyncio.sleep(POLL_SECONDS)
+
+    def _take(self) -> list[Row[Any]]:
+        names = list(self._hooks)
+        find = partial(alarms.due, region=self._region, hooks=names, limit=AT_ONCE)
+        rows = self._database.read(find)
+        return self._database.write(lambda tx: alarms.take(tx, rows, LEASE)) if rows else []
+
+    async def _deliver(self, row: Row[Any]) -> None:
+        hook = self._hooks[row.hook]
+        problem = await self._send(hook, row)
+        tries = row.tries + 1
+        if problem is None:
+            result, note = "delivered", partial(alarms.delivered, row=row)
+        elif tries < self._tries:
+            wait = delay(tries, random.random())
+            result, note = "failed", partial(alarms.put_back, row=row, seconds=wait, error=problem)
+        else:
+            result, note = "given_up", partial(alarms.give_up, row=row, error=problem)
+        metrics.webhooks.labels(result).inc()
+        if problem is not None:
+            log.warning("An alarm was not delivered.", action=f"alarm_{result}", webhook=hook.name,
+                        event_id=row.event_id, tries=tries, error=problem)  # fmt: skip
+        with suppress(StoreUnavailable):  # it is told once more, under the same id
+            await run_in_threadpool(self._note, note)
+
+    def _note(self, work: partial[bool]) -> None:
+        def write(tx: Tx) -> bool:
+            return work(tx)
+
+        self._database.write(write)
+
+    async def _send(self, hook: Webhook, row: Row[Any]) -> str | None:
+        """One request on the wire; what was wrong with it, if anything."""
+        body, now = row.body.encode(), int(time.time())
+        headers = {
+            "Content-Type": "application/json",
+            "webhook-id": row.event_id,
+            "webhook-timestamp": str(now),
+            "webhook-signature": signature(self._secrets[hook.name], row.event_id, now, body),
+        }
+        try:
+            self._rules.check_target(Target.parse(str(URL(hook.url).origin())))
+            async with self._session.post(
+                hook.url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                ok = 200 <= response.status < 300
+                return None if ok else f"{hook.url} answered {response.status}"
+        except (ClientError, OSError, DrumlineError) as error:  # a TimeoutError is an OSError, too
+            return f"{hook.url}: {error or type(error).__name__}"

@@ -1,0 +1,332 @@
+"""The outbox of alarms: written with what makes an event true, delivered once it is."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import Row, update
+
+from drumline import metrics
+from drumline.commands import Context
+from drumline.domain.alarms import Event, Webhook, hooks, signature
+from drumline.domain.policy import Retry
+from drumline.domain.verdict import End
+from drumline.store import alarms, batches
+from drumline.store.database import Database
+from drumline.store.tables import alarm
+from drumline.web import webhooks
+from tests.store.job_world import JobWorld, stopped_clock
+from tests.store.test_commands import Desk
+from tests.store.world import REGION, SPEC, Crash, World, at_once, over
+from tests.web_site import Site
+
+SECRET = "sesame"  # noqa: S105  # of a receiver that lives as long as a test
+DEADLINE = 20.0
+
+
+def hook(name: str = "ops", url: str = "http://127.0.0.1:1/", *events: Event) -> Webhook:
+    wanted = events or tuple(Event)
+    return Webhook(name=name, url=url, secret_env="HOOK_SECRET", events=wanted)  # noqa: S106
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+
+
+@pytest.fixture
+def listening(database: Database) -> Iterator[Callable[..., None]]:
+    """Have events written for these webhooks."""
+    with mock.patch.object(database, "_hooks", {}):
+
+        def listen(*webhooks: Webhook) -> None:
+            database._hooks = hooks(webhooks)
+
+        yield listen
+
+
+def outbox(world: World) -> list[Row[Any]]:
+    return list(world.rows(alarm))
+
+
+# --- raised --------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_batch_is_told_once(world: World, listening: Callable[..., None]) -> None:
+    listening(hook(), hook("other", "http://127.0.0.1:1/", Event.QUARANTINE))
+    batch_id, members = world.batch(2)
+    world.run(world.keeper(), members[:1])
+    world.upkeep(batch_id)
+    assert outbox(world) == []
+    world.run(world.keeper(), end=End.ERROR)
+    row = world.batch_row(batch_id)
+    world.database.write(lambda tx: batches.keep_status(tx, row))
+    assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None, "it was late"
+    (told,) = outbox(world)
+    message = json.loads(told.body)
+    assert (told.hook, told.event, message["type"]) == ("ops", "batch_end", "batch_end")
+    assert message["id"] == told.event_id and message["region"] == REGION
+    assert (
+        message["data"] | {"batch_id": batch_id, "status": "partial_fail", "total": 2}
+        == (message["data"])
+    )
+    assert message["data"]["counts"] == {"success": 1, "fail": 1}
+
+
+def test_a_failed_run_of_a_job_is_told_and_a_retry_is_not(
+    database: Database, listening: Callable[..., None]
+) -> None:
+    listening(hook())
+    with stopped_clock(database) as clock:
+        world = JobWorld(database, clock)
+        world.announce(SPEC)
+        job_id = world.job(name="report", retry='{"retries":1,"delay":0.0}')
+        keeper_id = world.keeper()
+        desk = Desk(database)
+        task_id = desk("job.trigger", job="report")["task_id"]
+        patient = Retry(retries=1, delay=0.0)
+        for attempt in (1, 2):
+            (due,) = world.acquire(keeper_id, [task_id])
+            ended = over(due, End.ERROR, info=f"broken {attempt}", of_job=True, retry=patient)
+            world.release(keeper_id, [ended])
+            assert len(outbox(world)) == attempt - 1
+    (told,) = outbox(world)
+    data = json.loads(told.body)["data"]
+    assert told.event == "job_failed"
+    assert (data["task_id"], data["job_id"], data["job_name"]) == (task_id, job_id, "report")
+    assert (data["cause"], data["info"]) == ("error", "broken 2")
+
+
+def test_a_quarantine_is_told(world: World, listening: Callable[..., None]) -> None:
+    listening(hook())
+    task_id = world.one_shot()
+    world.set_task(task_id, deaths=2)
+    keeper_id = world.keeper()
+    (due,) = world.acquire(keeper_id)
+    world.release(keeper_id, [over(due, End.DIED)])
+    (told,) = outbox(world)
+    assert told.event == "quarantine"
+    assert json.loads(told.body)["data"]["task_id"] == task_id
+
+
+def test_a_stopped_sweep_is_told(world: World, listening: Callable[..., None]) -> None:
+    listening(hook())
+    world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", "too many errors"))
+    (told,) = outbox(world)
+    assert json.loads(told.body)["data"] == {
+        "sweep_id": 7,
+        "name": "all",
+        "reason": "too many errors",
+    }
+
+
+def test_an_event_is_told_only_if_it_became_true(
+    world: World, listening: Callable[..., None]
+) -> None:
+    listening(hook())
+    batch_id, _ = world.batch(1)
+    world.run(world.keeper())
+    row = world.batch_row(batch_id)
+
+    def undone(tx: Any) -> None:
+        assert batches.keep_status(tx, row) == "success"
+        raise Crash
+
+    with pytest.raises(Crash):
+        world.database.write(undone)
+    assert outbox(world) == []
+
+
+def test_nothing_is_written_where_nobody_listens(world: World) -> None:
+    batch_id, _ = world.batch(1)
+    world.run(world.keeper(), end=End.ERROR)
+    assert world.upkeep(batch_id) == "fail"
+    assert outbox(world) == []
+
+
+# --- taken ---------------------------------------------------------------------------------------
+
+
+def test_of_two_who_deliver_one_takes_it(world: World, listening: Callable[..., None]) -> None:
+    listening(hook())
+    world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", None))
+
+    def due() -> list[Row[Any]]:
+        return world.database.read(lambda tx: alarms.due(tx, REGION, ["ops"], 10))
+
+    rows = due()
+    assert world.database.read(lambda tx: alarms.due(tx, REGION, ["other"], 10)) == []
+    assert world.database.read(lambda tx: alarms.due(tx, "elsewhere", ["ops"], 10)) == []
+
+    def take() -> int:
+        return len(world.database.write(lambda tx: alarms.take(tx, rows, 60)))
+
+    assert sorted(at_once(take, take, take)) == [0, 0, 1]
+    assert due() == [], "it is taken"
+    (row,) = rows
+    assert world.database.write(lambda tx: alarms.delivered(tx, row))
+    assert not world.database.write(lambda tx: alarms.put_back(tx, row, 1, "late"))
+    assert outbox(world) == []
+
+
+def test_what_was_given_up_stays_to_be_seen_until_it_is_old(
+    world: World, listening: Callable[..., None]
+) -> None:
+    listening(hook())
+    world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", None))
+    rows = world.database.read(lambda tx: alarms.due(tx, REGION, ["ops"], 10))
+    world.database.write(lambda tx: alarms.take(tx, rows, 0))
+    assert world.database.write(lambda tx: alarms.give_up(tx, rows[0], "x" * 9000))
+    assert world.database.read(lambda tx: alarms.due(tx, REGION, ["ops"], 10)) == []
+    assert world.database.read(lambda tx: alarms.given_up(tx, REGION)) == {"ops": 1}
+    now = world.database.now()
+    assert world.database.write(lambda tx: alarms.prune(tx, REGION, now - 10**9)) == 0
+    assert world.database.write(lambda tx: alarms.prune(tx, REGION, now + 10**9)) == 1
+
+
+# --- delivered -----------------------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    headers: dict[str, str]
+    body: bytes
+
+
+class Receiver:
+    """Answers as it is told to, the last answer for ever."""
+
+    def __init__(self, *answers: int) -> None:
+        self.told: list[Told] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                place = min(len(receiver.told), len(answers) - 1)
+                receiver.told.append(Told({k.lower(): v for k, v in self.headers.items()}, body))
+                self.send_response(answers[place])
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/alarms?of=all"
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(5)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(webhooks, "delay", lambda tries, chance: 0.001)
+
+
+def context_for(database: Database, *configured: Webhook, **settings: Any) -> Context:
+    context = Desk(database).context
+    about = {"webhooks": configured, "http_allow_loopback": True, **settings}
+    return replace(context, settings=replace(context.settings, **about))
+
+
+def wait_until(question: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + DEADLINE
+    while not question():
+        assert time.monotonic() < until, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+def count_of(result: str) -> float:
+    return float(metrics.webhooks.labels(result)._value.get())
+
+
+def tell(world: World) -> str:
+    world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", None))
+    return str(outbox(world)[-1].event_id)
+
+
+@pytest.mark.usefixtures("quick")
+def test_it_is_told_again_until_it_is_taken(world: World, listening: Callable[..., None]) -> None:
+    with closing(Receiver(500, 302, 204)) as receiver:
+        ops = hook(url=receiver.url)
+        listening(ops)
+        before = count_of("failed"), count_of("delivered")
+        event_id = tell(world)
+        with Site(context_for(world.database, ops)):
+            wait_until(lambda: not outbox(world), "the delivery")
+        assert [told.headers["webhook-id"] for told in receiver.told] == [event_id] * 3
+        assert (count_of("failed"), count_of("delivered")) == (before[0] + 2, before[1] + 1)
+        for headers, body in receiver.told:
+            at = int(headers["webhook-timestamp"])
+            assert abs(at - time.time()) < 60
+            right = signature(SECRET.encode(), event_id, at, body)
+            assert headers["webhook-signature"] == right
+            assert headers["content-type"] == "application/json"
+            assert json.loads(body)["id"] == event_id
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_receiver_that_is_away_holds_up_no_other(
+    world: World, listening: Callable[..., None]
+) -> None:
+    with closing(Receiver(200)) as receiver:
+        both = hook("away"), hook("there", receiver.url)
+        listening(*both)
+        tell(world)
+        given_up = count_of("given_up")
+        with Site(context_for(world.database, *both, webhook_tries=3)):
+            wait_until(lambda: receiver.told, "the other's delivery")
+            wait_until(lambda: count_of("given_up") > given_up, "its end")
+            wait_until(lambda: [row.state for row in outbox(world)] == ["given_up"], "its row")
+    (row,) = outbox(world)
+    assert (row.hook, row.tries) == ("away", 3)
+    assert "127.0.0.1:1" in row.error
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_address_that_may_not_be_called_is_not_called(
+    world: World, listening: Callable[..., None]
+) -> None:
+    with closing(Receiver(200)) as receiver:
+        ops = hook(url=receiver.url)
+        listening(ops)
+        tell(world)
+        context = context_for(world.database, ops, http_allow_loopback=False, webhook_tries=1)
+        with Site(context):
+            wait_until(lambda: outbox(world)[0].state == "given_up", "the refusal")
+        assert "may not be called" in outbox(world)[0].error
+        assert receiver.told == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_crash_in_the_middle_tells_it_again_under_the_same_id(
+    world: World, listening: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sent, and whoever sent it died before it could write that down."""
+    with closing(Receiver(200)) as receiver:
+        ops = hook(url=receiver.url)
+        listening(ops)
+        event_id = tell(world)
+        with monkeypatch.context() as patch:
+            patch.setattr(webhooks.Deliverer, "_note", lambda *_: None)
+            with Site(context_for(world.database, ops)):
+                wait_until(lambda: receiver.told, "the first delivery")
+        (row,) = outbox(world)
+        assert row.due_at > world.database.now(), "for a while nobody else takes it"
+        world.database.write(lambda tx: tx.execute(update(alarm).values(due_at=0)))
+        with Site(context_for(world.database, ops)):
+            wait_until(lambda: not outbox(world), "the second delivery")
+        assert [told.headers["webhook-id"] for told in receiver.told] == [event_id] * 2
+    assert SECRET not in str(receiver.told)
