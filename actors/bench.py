@@ -16,6 +16,7 @@ import structlog
 
 from actors.ledger import Hold, Ledger
 from actors.loop import Loop, Timer
+from actors.parts import Parts
 from actors.runner_process import RunnerProcess
 from drumline import metrics, processes
 from drumline.config import Settings
@@ -71,6 +72,7 @@ class Bench:
         self.stops: dict[int, Stopping] = {}
         self.ticking: Timer | None = None
         self.tasks_run = 0
+        self.parts = Parts(ledger, lambda: self.closing, self.abandon)
         processes.become_subreaper()
 
     # --- the runner ------------------------------------------------------------------------------
@@ -134,6 +136,10 @@ class Bench:
                 self._run_ended(frame)
             case frames.Capture():
                 self._capture(frame)
+            case frames.OpenPart():
+                self.parts.open(frame, self._answer())
+            case frames.Flush():
+                self.parts.flush(frame, self._answer())
             case frames.Stack():
                 if frame.task_id in self.stops:
                     self.stops[frame.task_id].stack = frame.text
@@ -156,8 +162,23 @@ class Bench:
         hold.seconds = frame.seconds
         self.tasks_run += 1
         stop = self.stops.pop(frame.task_id, None)
-        outcome = self._stop_outcome(stop) if frame.stopped else _outcome(frame)
+        if frame.stopped:
+            outcome = self._stop_outcome(stop)
+        elif frame.ok and hold.handler.sweep is not None:
+            outcome = self.parts.outcome(frame.text)
+        else:
+            outcome = _outcome(frame)
         self.ledger.ended(frame.task_id, outcome)
+
+    def _answer(self) -> Callable[[frames.Frame], None]:
+        """Answers the sync task that runs now, if its runner is still there by then."""
+        runner = self.runner
+
+        def answer(frame: frames.Frame) -> None:
+            if runner is not None and runner is self.runner:
+                runner.sync.send(frame)
+
+        return answer
 
     def _capture(self, frame: frames.Capture) -> None:
         """Commit what a handler found before it goes on."""
@@ -264,7 +285,7 @@ class Bench:
         if self.runner is None:
             return
         for hold, elapsed in self._started_runs():
-            if elapsed > hold.due.timeout_ms / 1000 + KILL_MARGIN:
+            if elapsed > hold.due.seconds + KILL_MARGIN:
                 self.stop(hold.due.id, End.TIMEOUT)
             if elapsed > PATIENCE and not hold.handler.is_async and self.runner is not None:
                 self.ledger.give_back(self.runner.sync.take_back())
@@ -284,9 +305,9 @@ class Bench:
     def long_runs(self) -> list[Running]:
         """For the dispatcher: what has been running for a while, and how long it still may."""
         return [
-            Running(hold.due.id, hold.due.fence, hold.due.timeout_ms / 1000 - elapsed)
+            Running(hold.due.id, hold.due.fence, hold.due.seconds - elapsed)
             for hold, elapsed in self._started_runs()
-            if elapsed > PATIENCE and hold.due.id not in self.stops
+            if elapsed > PATIENCE and hold.due.timeout_ms and hold.due.id not in self.stops
         ]
 
     def _renew_if_worn(self) -> None:
@@ -311,8 +332,8 @@ class Bench:
             if end is End.KILLED:
                 self.take_back_all(killed=task_id)
             return
-        seconds = hold.due.timeout_ms / 1000
-        reason = f"timed out after {seconds:g} s" if end is End.TIMEOUT else "killed by an operator"
+        late = f"timed out after {hold.due.seconds:g} s"
+        reason = late if end is End.TIMEOUT else "killed by an operator"
         self.stops[task_id] = Stopping(end, reason, self.loop.now())
         metrics.kills.labels(end.value).inc()
         log.warning(

@@ -24,6 +24,8 @@ bundle_size = Histogram(
 )
 kills_sent = Counter("drumline_kills_sent", "Deadlines at which the dispatcher sent a kill.")
 
+sweep_items = Counter("drumline_sweep_items", "Items of sweeps that are done.", ["type"])
+
 tasks = Counter("drumline_tasks", "Runs that ended.", ["env", "type", "outcome"])
 execution_seconds = Counter(
     "drumline_execution_seconds", "How long handlers ran, added up.", ["env", "type"]

@@ -197,7 +197,7 @@ class Bar:
         if progress.rate and progress.rate < 10:
             pace = f"{progress.rate:.1f}/s"
         if progress.eta is not None and not found["finished"]:
-            pace += f", {_span(progress.eta)} left"
+            pace += f", {terminal.span(progress.eta)} left"
         self._progress.update(
             self._task,
             description=f"batch {found['id']} {found['status']}",
@@ -207,12 +207,3 @@ class Bar:
             running=f"{progress.running} running" if progress.running else "",
             pace=pace,
         )
-
-
-def _span(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole // 60 % 60} min"

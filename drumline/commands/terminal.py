@@ -36,6 +36,10 @@ COLOURS = {
     "rollback_running": "cyan",
     "busy": "cyan",
     "waiting_callback": "cyan",
+    "finished": "green",
+    "failed": "red",
+    "stopping": "yellow",
+    "stopped": "yellow",
     "cancel": "yellow",
     "skipped": "yellow",
     "draining": "yellow",
@@ -292,6 +296,16 @@ def coloured(word: str) -> str:
 def counted(n: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def span(seconds: float) -> str:
+    """A length of time as people say it."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole // 60 % 60} min"
 
 
 def _print_plain(columns: Sequence[str], cells: list[list[str]]) -> None:

@@ -54,6 +54,18 @@ class Retry(msgspec.Struct, frozen=True):
         return min(delay, self.most) * (1 + self.jitter * (2 * chance - 1))
 
 
+class SweepTraits(msgspec.Struct, frozen=True):
+    """What a handler of sweeps asks for besides."""
+
+    item_timeout: float = DEFAULT_TIMEOUT
+    item_retry: Retry = Retry()
+    is_async: bool = False
+    """Its items run in an event loop."""
+    creates: bool = False
+    """It has a create hook."""
+    prepares: bool = False
+
+
 class HandlerSpec(msgspec.Struct, frozen=True):
     """A line of a runner's manifest: one handler for one target type and batch type."""
 
@@ -70,6 +82,8 @@ class HandlerSpec(msgspec.Struct, frozen=True):
     origin: str = ""
     doc: str = ""
     schema: dict[str, Any] | None = None
+    sweep: SweepTraits | None = None
+    """Its tasks are partitions of sweeps."""
 
     @property
     def key(self) -> str:

@@ -16,6 +16,11 @@ import msgspec
 
 from drumline.errors import Conflict, WrongUse
 
+PARTS = "sweep"
+"""The target type of the tasks that run a sweep's partitions. Their type is the handler's name."""
+HOOKS = "sweep.hook"
+"""And of those that run its create and prepare hooks."""
+
 
 class SweepState(StrEnum):
     """Where a sweep is. Each comment says who moves it out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -78,6 +79,11 @@ class Due(msgspec.Struct, frozen=True, array_like=True):
     def fence(self) -> int:
         """The fence that acquiring this very version writes."""
         return self.version + 1
+
+    @property
+    def seconds(self) -> float:
+        """How long it may run. A partition of a sweep has no limit, and 0 milliseconds."""
+        return self.timeout_ms / 1000 or math.inf
 
     @property
     def key(self) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from drumline.domain.policy import DEFAULT_TIMEOUT, TIMEOUTS, HandlerSpec, OnDeath, Retry
 from drumline.domain.states import Cause
+from drumline.domain.sweep import HOOKS, PARTS
 from drumline.errors import WrongUse
 from drumline.task import Task
 
@@ -110,12 +111,14 @@ def specs_of(handler: Handler, origin: str) -> list[HandlerSpec]:
     kind = type(handler)
     try:
         target_type = _name("target_type", getattr(handler, "target_type", None))
+        if target_type in (PARTS, HOOKS):
+            raise WrongUse(reason=f"target_type {target_type!r} is for sweeps: see drumline.sweep")
         return [
             HandlerSpec(
                 target_type=target_type,
                 type=name,
                 timeout=_timeout(handler, name),
-                retry=_retry(handler.retry),
+                retry=retry_of(handler.retry),
                 on_death=_on_death(handler.on_death),
                 is_async=_is_async(handler),
                 captures=kind.build_param is not Handler.build_param,
@@ -158,7 +161,7 @@ def _timeout(handler: Handler, type: str) -> float:
     return DEFAULT_TIMEOUT
 
 
-def _retry(retry: Retry) -> Retry:
+def retry_of(retry: Retry) -> Retry:
     if not isinstance(retry, Retry):
         raise WrongUse(reason=f"retry must be a Retry, not {retry!r}")
     try:
@@ -181,7 +184,7 @@ def _is_async(handler: Handler) -> bool:
     if "process" not in own:
         raise WrongUse(reason="it has no process method")
     for name in own:
-        _require_one_argument(name, getattr(handler, name))
+        require_one_argument(name, getattr(handler, name), "the task")
     loops = {name for name in own if inspect.iscoroutinefunction(getattr(handler, name))}
     if loops and loops != set(own):
         # In the wrong lane, one half would never be awaited or the other would hold up the loop.
@@ -194,11 +197,11 @@ def _is_own(handler: Handler, name: str) -> bool:
     return name in vars(handler) or getattr(type(handler), name) is not getattr(Handler, name)
 
 
-def _require_one_argument(name: str, method: Callable[..., Any]) -> None:
+def require_one_argument(name: str, method: Callable[..., Any], what: str) -> None:
     try:
         inspect.signature(method).bind(None)
     except TypeError:
-        raise WrongUse(reason=f"{name} must take one argument, the task") from None
+        raise WrongUse(reason=f"{name} must take one argument, {what}") from None
     except ValueError:
         return  # something in C that does not tell
 
@@ -206,7 +209,11 @@ def _require_one_argument(name: str, method: Callable[..., Any]) -> None:
 def _doc(handler: Handler) -> str:
     """The first line that its author wrote; inspect.getdoc would give those of the base class."""
     own = None if isinstance(handler, FunctionHandler) else type(handler).__doc__
-    return inspect.cleandoc(handler.process.__doc__ or own or "").partition("\n")[0]
+    return doc_of(handler.process) or inspect.cleandoc(own or "").partition("\n")[0]
+
+
+def doc_of(function: Callable[..., Any]) -> str:
+    return inspect.cleandoc(function.__doc__ or "").partition("\n")[0]
 
 
 def _schema(param_type: Any) -> dict[str, Any] | None:

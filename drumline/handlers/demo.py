@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from drumline.handlers.registry import handler
+from drumline.handlers.sweep import Item, sweep
 from drumline.task import Task
 
 
@@ -62,6 +63,11 @@ def spin(task: Task) -> None:
 def crash(task: Task) -> None:
     """Kills its own process."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@sweep("demo.sweep")
+def sweep_noop(item: Item) -> None:
+    """Does nothing, for every index."""
 
 
 def _number(task: Task, name: str, otherwise: float) -> float:

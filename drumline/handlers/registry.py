@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from drumline.domain.policy import HandlerSpec, Retry
@@ -34,15 +34,17 @@ class Registry:
 
     def add(self, handler: Handler, origin: str) -> None:
         """All of a handler's types, or none of them."""
-        specs = specs_of(handler, origin)
-        for spec in specs:
+        self.enter([Registered(spec, handler) for spec in specs_of(handler, origin)], origin)
+
+    def enter(self, registered: Sequence[Registered], origin: str) -> None:
+        for spec, _ in registered:
             known = self._handlers.get(spec.key)
             # The same origin is the same module, imported again.
             if known is not None and known.spec.origin != origin:
                 raise WrongUse(
                     reason=f"{spec.key} is served by {known.spec.origin} and by {origin}"
                 )
-        self._handlers.update((spec.key, Registered(spec, handler)) for spec in specs)
+        self._handlers.update((one.spec.key, one) for one in registered)
 
 
 registry = Registry()

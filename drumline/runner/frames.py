@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from drumline.domain.part import Line, Live, PartFacts
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import Cause
 from drumline.domain.task import Due
@@ -59,6 +60,23 @@ class Forget(Frame, frozen=True):
     task_ids: tuple[int, ...]
 
 
+class PartOpened(Frame, frozen=True):
+    """A partition of a sweep, to be gone on with; none if it is not ours any more."""
+
+    task_id: int
+    part: PartFacts | None
+
+
+class Flushed(Frame, frozen=True):
+    """A checkpoint is stored, and this is what goes from now on. Without `live` it could not be
+    stored; if it is not ours any more, nothing else will be."""
+
+    task_id: int
+    start: int
+    ours: bool
+    live: Live | None = None
+
+
 # --- runner to keeper --------------------------------------------------------------------------
 
 
@@ -86,6 +104,27 @@ class Stack(Frame, frozen=True):
     text: str
 
 
+class OpenPart(Frame, frozen=True):
+    """A partition of a sweep is begun: where is it to go on?"""
+
+    task_id: int
+
+
+class Flush(Frame, frozen=True):
+    """How far a partition is: every item before `start` is done. The runner waits for Flushed
+    before it says so again."""
+
+    task_id: int
+    start: int
+    errors: int
+    failed: tuple[int, ...] = ()
+    log: tuple[Line, ...] = ()
+    extra: str | None = None
+    speed: float = 0.0
+    stuck: tuple[int, ...] = ()
+    """Items that cannot be stopped: kill this runner, they count as failed."""
+
+
 class Failure(msgspec.Struct, frozen=True, array_like=True):
     """What an error says besides its text."""
 
@@ -108,8 +147,8 @@ class Ended(Frame, frozen=True):
     failure: Failure | None = None
 
 
-ToRunner = Work | Captured | Cancel | Forget
-ToKeeper = Ready | Capture | Stack | Ended
+ToRunner = Work | Captured | Cancel | Forget | PartOpened | Flushed
+ToKeeper = Ready | Capture | Stack | OpenPart | Flush | Ended
 
 _encode = msgspec.msgpack.Encoder().encode
 

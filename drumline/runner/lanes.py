@@ -11,8 +11,11 @@ import time
 import traceback
 from collections import deque
 from types import FrameType
+from typing import TYPE_CHECKING
 
+from drumline.domain.part import PartEnd, PartFacts
 from drumline.domain.task import Due
+from drumline.handlers.base import Registered
 from drumline.handlers.registry import Registry
 from drumline.runner import stacks
 from drumline.runner.blackbox import SLOTS, BlackBox
@@ -35,6 +38,8 @@ from drumline.runner.frames import (
     Ended,
     Forget,
     Frame,
+    OpenPart,
+    PartOpened,
     Stack,
     Work,
     take_ticket,
@@ -42,6 +47,9 @@ from drumline.runner.frames import (
 from drumline.task import Task
 
 ASK = signal.SIGUSR1
+if TYPE_CHECKING:
+    from drumline.runner.sweep.part import PartRun
+
 """Sent by the keeper to ask the running sync task to stop."""
 NOT_OURS = "the task was given to another worker"
 
@@ -63,6 +71,8 @@ class SyncLane:
         self.asked = False
         """The present task was asked to stop."""
         signal.signal(ASK, self._ask)
+        self.part: PartRun | None = None
+        """The partition of a sweep that runs."""
 
     def run(self) -> None:
         """Until the keeper closes its end."""
@@ -108,8 +118,11 @@ class SyncLane:
             try:
                 self.running = True
                 task, registered = Task(due, callback), self.registry[due.key]
-                steps = life(task, registered, lambda b, a: self._capture(due.id, b, a))
-                result, wait = begun(drive(steps), task, registered)
+                if registered.spec.sweep is not None:
+                    result: object = self._sweep(task, registered)
+                else:
+                    steps = life(task, registered, lambda b, a: self._capture(due.id, b, a))
+                    result, wait = begun(drive(steps), task, registered)
                 text = result_text(result)
                 ok = True
             finally:
@@ -128,6 +141,42 @@ class SyncLane:
         self.box.wipe(0)
 
     def _capture(self, task_id: int, before: str, after: str) -> bool:
+    def _sweep(self, task: Task, registered: Registered) -> PartEnd:
+        """Run a partition of a sweep. Meanwhile its own thread reads our channel, and an ask is
+        for the partition to act upon."""
+        from drumline.runner.sweep.part import PartRun  # not every runner runs sweeps
+        from drumline.runner.sweep.pulse import Pipe
+
+        self.running = False
+        self.channel.send(OpenPart(task.id))
+        part = self._opened(task.id)
+        pipe = Pipe(self.channel.end.fileno(), self.channel.send, self._receive)
+        self.part = PartRun(task, registered, part, pipe)
+        try:
+            if self.asked:
+                raise Stopped
+            return self.part.run()
+        finally:
+            self.part = None
+
+    def _opened(self, task_id: int) -> PartFacts:
+        while True:
+            while self.inbox:
+                frame = self.inbox.popleft()
+                if isinstance(frame, PartOpened) and frame.task_id == task_id:
+                    if frame.part is None:
+                        raise NotOurs
+                    return frame.part
+            if not self._read():
+                raise NotOurs
+
+    def _receive(self) -> list[Frame] | None:
+        if not self._read():
+            return None
+        frames = list(self.inbox)
+        self.inbox.clear()
+        return frames
+
         # No ask may strike in the middle of a frame: the rest of it would be taken for the next.
         self.running = False
         self.channel.send(Capture(task_id, before, after))
@@ -163,6 +212,8 @@ class SyncLane:
             self.channel.send(Stack(self.task_id, stacks.of_frame(frame)))
             raise Stopped
 
+        if self.part is not None:
+            self.part.ask()
 
 class AsyncLane:
     """Runs in a thread of its own, so that a sync task does not hold up the loop's tasks."""

@@ -8,7 +8,8 @@ import msgspec
 from sqlalchemy import select
 
 from drumline.domain.policy import HandlerSpec
-from drumline.errors import AmbiguousHandler, UnknownHandler
+from drumline.domain.sweep import HOOKS, PARTS
+from drumline.errors import AmbiguousHandler, UnknownHandler, WrongUse
 from drumline.store.tables import handler
 from drumline.store.tx import Tx
 
@@ -47,8 +48,11 @@ def by_key(tx: Tx, region: str) -> dict[str, HandlerSpec]:
 
 def find(tx: Tx, region: str, type: str, target_type: str | None) -> HandlerSpec:
     """The handler of a submission. Without a target type, the batch type must be unambiguous."""
-    specs = known(tx, region)
+    every = known(tx, region)
+    specs = [spec for spec in every if spec.target_type not in (PARTS, HOOKS)]
     fitting = [s for s in specs if s.type == type and target_type in (None, s.target_type)]
+    if not fitting and any(spec.type == type for spec in every if spec.sweep is not None):
+        raise WrongUse(reason=f"{type!r} handles sweeps: use `drumline sweep create`.")
     if len(fitting) > 1:
         served = ", ".join(spec.target_type for spec in fitting)
         raise AmbiguousHandler(type=type, known=served)
@@ -59,3 +63,12 @@ def find(tx: Tx, region: str, type: str, target_type: str | None) -> HandlerSpec
             known=", ".join(sorted({s.type for s in specs})) or "none yet",
         )
     return fitting[0]
+
+
+def find_sweep(tx: Tx, region: str, type: str) -> HandlerSpec:
+    """The handler of a sweep."""
+    specs = {spec.type: spec for spec in known(tx, region) if spec.sweep is not None}
+    if type not in specs:
+        served = ", ".join(sorted(specs)) or "none yet"
+        raise WrongUse(reason=f"type: no runner handles sweeps of type {type!r}. Known: {served}.")
+    return specs[type]

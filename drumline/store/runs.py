@@ -11,7 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from sqlalchemy import BigInteger, Row, Update, bindparam, case, func, insert, s
 
 from drumline.domain.policy import HandlerSpec, Retry
 from drumline.domain.states import ACQUIRED, FINISHED, Phase, TaskState, check
+from drumline.domain.sweep import HOOKS, PARTS
 from drumline.domain.task import Due
 from drumline.domain.verdict import End, Limits, Outcome, Run, Verdict, judge
 from drumline.errors import MoreRowsThanAsked
@@ -195,6 +196,8 @@ def _settle(
     cancelled: set[int],
     phases: dict[int, Phase],
 ) -> None:
+    swept = [run.id for run in ended if run.handler.target_type in (PARTS, HOOKS)]
+    owners = _sweep_ends().lock(tx, swept) if swept else {}
     verdicts: dict[int, Verdict] = {}
     for run in ended:
         phase = _phase_for(run.status)
@@ -239,6 +242,15 @@ def _settle(
         over = verdict.status in FINISHED
         _changed_all(tx, _WAIT if waits else _FINISH if over else _RELEASE, group, values)
     _keep(tx, ended, verdicts)
+    if owners:
+        _sweep_ends().settle(tx, owners, ended, verdicts)
+
+
+def _sweep_ends() -> ModuleType:
+    """Who writes tasks imports us, and the end of a run of a sweep may write some."""
+    from drumline.store import sweep_ends
+
+    return sweep_ends
     alarms.after_runs(tx, ended, verdicts)
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Double,
     Index,
     Integer,
     LargeBinary,
@@ -200,6 +201,83 @@ batch = _table(
     Column("updated_at", BigInteger, nullable=False),
     Column("phase_at", BigInteger, nullable=False),
     Index("ix_batch_unfinished", "region", "finished", "id"),
+)
+
+sweep = _table(
+    "sweep",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("region", Word, nullable=False),
+    Column("name", Name, nullable=False),
+    Column("unique_name", String(161), nullable=False),
+    Column("type", Name, nullable=False),
+    Column("state", Word, nullable=False),
+    Column("reason", Document),
+    Column("first_index", BigInteger, nullable=False),
+    Column("end_index", BigInteger),
+    Column("items", Document),
+    Column("item_list", Document),
+    Column("identity", Document),
+    Column("total", BigInteger),
+    Column("rate", Double),
+    Column("parallel", Integer),
+    Column("errors", BigInteger),
+    Column("partitions", Integer, nullable=False),
+    Column("extra", Document),
+    Column("creator", String(128)),
+    Column("rerun_of", BigInteger),
+    Column("checked", Boolean, nullable=False),
+    Column("asked", Boolean, nullable=False),
+    Column("errors_at_start", BigInteger, nullable=False),
+    Column("hook_task_id", BigInteger),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    UniqueConstraint("unique_name"),
+    Index("ix_sweep_state", "region", "state", "id"),
+    Index("ix_sweep_hook", "hook_task_id"),
+)
+"""`asked`: a stop was asked since the last start. `checked`: the create hook has agreed.
+`total` is what the source has; the sweep goes from `first_index` to before `end_index`, which is
+empty until the source was counted. `errors` is the budget."""
+
+sweep_part = _table(
+    "sweep_part",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("sweep_id", BigInteger, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("first_index", BigInteger, nullable=False),
+    Column("end_index", BigInteger, nullable=False),
+    Column("start_index", BigInteger, nullable=False),
+    Column("errors", BigInteger, nullable=False),
+    Column("failed_kept", Integer, nullable=False),
+    Column("stuck", Document),
+    Column("speed", Double, nullable=False),
+    Column("running", Boolean, nullable=False),
+    Column("task_id", BigInteger),
+    Column("updated_at", BigInteger, nullable=False),
+    UniqueConstraint("sweep_id", "number"),
+    Index("ix_sweep_part_task", "task_id"),
+)
+"""Every item before `start_index` is done, and so many of them failed. `task_id` is the task that
+runs the part or waits to, empty while nobody is to."""
+
+sweep_failed = _table(
+    "sweep_failed",
+    Column("sweep_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("item", BigInteger, primary_key=True, autoincrement=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+sweep_log = _table(
+    "sweep_log",
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("sweep_id", BigInteger, nullable=False),
+    Column("item", BigInteger, nullable=False),
+    Column("message", Document, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("ix_sweep_log_sweep", "sweep_id", "id"),
 )
 
 result = _table(

@@ -16,20 +16,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from drumline.domain import items
+from drumline.domain import items_build
 from drumline.domain.items import (
-    EVERY,
-    LONGEST_LINE,
-    Builder,
     Items,
-    build,
     file_identity,
     forget,
-    index_file,
     lines,
     open_items,
     url_identity,
 )
+from drumline.domain.items_build import EVERY, LONGEST_LINE, Builder, build, index_file
 from drumline.errors import Conflict, WrongUse
 
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=12)
@@ -121,7 +117,7 @@ def test_a_build_that_breaks_off_goes_on_where_it_was(
     """Killed after some bytes, again and again, with torn files: the result is whole."""
     content = b"".join(lines(wanted))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(items, "SYNC_EVERY", sync_every)
+        patch.setattr(items_build, "SYNC_EVERY", sync_every)
         cache = Path(folder)
         for stop, torn in zip(breaks, damage, strict=False):
             builder = Builder(cache, "x", every=every)
@@ -165,7 +161,7 @@ def test_a_part_is_cut_back_to_what_its_data_bears_out(
     resumes_at: int,
 ) -> None:
     """Lines of 10 bytes. Some of the index, or of the data, did not get to the disk."""
-    monkeypatch.setattr(items, "CHUNK", 64)  # the index is read in several pieces
+    monkeypatch.setattr(items_build, "CHUNK", 64)  # the index is read in several pieces
     with Builder(tmp_path, "x", every=1) as builder:
         builder.feed(b"".join(b"item %04d\n" % n for n in range(40)))
         builder._sync()
@@ -212,9 +208,9 @@ def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from drumline.domain import items
-items.SYNC_EVERY = 1_000
-builder = items.Builder(Path(sys.argv[1]), "x")
+from drumline.domain import items_build
+items_build.SYNC_EVERY = 1_000
+builder = items_build.Builder(Path(sys.argv[1]), "x")
 for n in range(builder.lines, builder.lines + 3_000):
     builder.feed(b"item %d\\n" % n)
 os.kill(os.getpid(), 9)

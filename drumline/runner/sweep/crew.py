@@ -1,0 +1,381 @@
+"""Who runs the items of a partition: the main thread alone, several threads, or an event loop.
+
+Sync items run in blocks of some milliseconds: between two items of a block there is no lock and
+no clock. What a member does at the moment is in its `Slot`, for the watch to see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import random
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from drumline.domain.items import Items
+from drumline.domain.policy import Retry
+from drumline.handlers.sweep import Item
+from drumline.runner.execute import Stopped
+from drumline.runner.sweep.feeder import Feeder
+
+BLOCK_SECONDS = 0.02
+LARGEST_BLOCK = 65_536
+GROWTH = 8
+INTERRUPT = signal.SIGRTMIN + 1
+"""Sent by the watch to the main thread, to strike into an item that has timed out."""
+
+
+class ItemTimedOut(BaseException):
+    """Raised inside an item at its timeout. Not an Exception: `except Exception` must not
+    swallow it."""
+
+
+class Slot:
+    """What one member of a crew does now. The member writes here, and the watch reads."""
+
+    __slots__ = ("attempt", "begun", "busy", "guard", "halt", "index", "late", "struck")
+
+    def __init__(self) -> None:
+        self.index = -1
+        self.attempt = 1
+        self.busy = False
+        """It runs an item: neither waits for one nor pauses before a retry."""
+        self.begun = 0.0
+        """When it began its block."""
+        self.halt = False
+        """Set by the watch: leave the rest of the block."""
+        self.late: tuple[int, int] | None = None
+        """Set by the watch: the item and attempt that has timed out."""
+        self.struck = False
+        """Set by the watch: an exception is on its way to this thread."""
+        self.guard = threading.Lock()
+        """Held while an exception is sent, and while the member leaves its block."""
+
+    @property
+    def doing(self) -> tuple[int, int] | None:
+        return (self.index, self.attempt) if self.busy else None
+
+
+class Work:
+    """What all members need to run items."""
+
+    def __init__(
+        self,
+        feeder: Feeder,
+        process: Callable[[Item], Any],
+        retry: Retry,
+        timeout: float,
+        items: Items | None,
+    ) -> None:
+        self.feeder = feeder
+        self.process = process
+        self.retry = retry
+        self.timeout = timeout
+        self.items = items
+
+    def texts(self, block: range) -> Sequence[str] | None:
+        return None if self.items is None else self.items.read(block.start, block.stop)
+
+
+class Crew(Protocol):
+    """Runs items until none may be started, or until another number is to run at a time."""
+
+    slots: list[Slot]
+
+    def run(self) -> None: ...
+
+    def interrupt(self, slot: Slot) -> None:
+        """Strike into an item that has timed out, if it is still the one."""
+
+    def abort(self) -> None:
+        """In the main thread: end all items now."""
+
+    def blocked(self) -> int | None:
+        """The item that holds up all others, if one does."""
+
+
+# --- sync ----------------------------------------------------------------------------------------
+
+
+class Alone:
+    """One item at a time, in the main thread: nothing is faster, and a signal reaches into it."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.slots = [Slot()]
+        signal.signal(INTERRUPT, self._struck)
+
+    def run(self) -> None:
+        run_blocks(self.work, self.slots[0], 1)
+
+    def interrupt(self, slot: Slot) -> None:
+        main = threading.main_thread().ident
+        if main is not None:
+            signal.pthread_kill(main, INTERRUPT)
+
+    def abort(self) -> None:
+        raise Stopped
+
+    def blocked(self) -> int | None:
+        return None
+
+    def _struck(self, *_: object) -> None:
+        slot = self.slots[0]
+        if slot.busy and slot.late == slot.doing:
+            raise ItemTimedOut
+
+
+class Threads:
+    """Several sync items at a time. A thread can only be struck while it runs Python code."""
+
+    def __init__(self, work: Work, parallel: int) -> None:
+        self.work = work
+        self.parallel = parallel
+        self.slots = [Slot() for _ in range(parallel)]
+        self.idents: dict[Slot, int] = {}
+
+    def run(self) -> None:
+        threads = [
+            threading.Thread(target=self._member, args=(slot,), daemon=True) for slot in self.slots
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.5)  # so that a signal finds the main thread awake
+
+    def _member(self, slot: Slot) -> None:
+        self.idents[slot] = threading.get_ident()
+        run_blocks(self.work, slot, self.parallel)
+
+    def interrupt(self, slot: Slot) -> None:
+        with slot.guard:
+            if slot.struck or slot.late != slot.doing:
+                return
+            slot.struck = True
+            ident = ctypes.c_ulong(self.idents[slot])
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(ItemTimedOut))
+
+    def abort(self) -> None:
+        for slot in self.slots:
+            slot.late = slot.doing
+            if slot.late is not None:
+                self.interrupt(slot)
+
+    def blocked(self) -> int | None:
+        return None
+
+
+def run_blocks(work: Work, slot: Slot, parallel: int) -> None:
+    """Take blocks and run them, each as large as fits into some milliseconds."""
+    feeder, size = work.feeder, 1
+    while block := feeder.take(size, parallel):
+        slot.begun = begun = feeder.clock()
+        slot.halt = False
+        done = _run_block(work, slot, block)
+        _leave(slot)
+        feeder.report(block, done)
+        spent = max(1e-9, feeder.clock() - begun)
+        fitting = int((done - block.start) * BLOCK_SECONDS / spent)
+        size = max(1, min(fitting, size * GROWTH, LARGEST_BLOCK))
+
+
+def _run_block(work: Work, slot: Slot, block: range) -> int:
+    """Run the items of a block; the index before which all are over."""
+    feeder, process = work.feeder, work.process
+    texts = work.texts(block)
+    first, stop = block.start, block.stop
+    slot.index, slot.attempt = first - 1, 1
+    while slot.index + 1 < stop:
+        # Struck between two items, it goes on behind the one that was over. An index is noted
+        # inside of the inner `try`: none is taken for done that was not begun.
+        try:
+            for index in range(slot.index + 1, stop):
+                try:
+                    slot.index = index
+                    slot.busy = True
+                    process(Item(feeder, index, None if texts is None else texts[index - first]))
+                    slot.busy = False
+                except Stopped:
+                    raise
+                except BaseException as error:
+                    slot.busy = False
+                    if feeder.aborted:
+                        return index
+                    text = None if texts is None else texts[index - first]
+                    if not _again(work, slot, index, text, error):
+                        return index
+                    if feeder.closed:
+                        return index + 1
+                if slot.halt:
+                    return index + 1
+        except ItemTimedOut as error:
+            slot.busy = slot.struck = False
+            if slot.late == (slot.index, slot.attempt):
+                feeder.failed(slot.index, error_line(error, work.timeout))
+            slot.attempt = 1
+    return stop
+
+
+def _again(work: Work, slot: Slot, index: int, text: str | None, error: BaseException) -> bool:
+    """An item has failed: try it again, as often as its policy says, then count it. False: the
+    sweep was stopped before it was over."""
+    feeder, retry, tries = work.feeder, work.retry, 1
+    while True:
+        struck = isinstance(error, ItemTimedOut)
+        if struck:
+            slot.struck = False
+        if not struck or slot.late == (index, slot.attempt):  # else it was meant for another
+            if tries > retry.retries:
+                break
+            if _stopped_within(feeder, retry.backoff(tries, random.random())):
+                return False
+            tries += 1
+        slot.attempt += 1
+        try:
+            slot.busy = True
+            work.process(Item(feeder, index, text, tries))
+            slot.busy = False
+            slot.attempt = 1
+            return True
+        except Stopped:
+            raise
+        except BaseException as again:
+            slot.busy = False
+            if feeder.aborted:
+                return False
+            error = again
+    slot.attempt = 1
+    feeder.failed(index, error_line(error, work.timeout))
+    return True
+
+
+def _leave(slot: Slot) -> None:
+    """The block is over: no exception may strike outside of it, and one that is on its way is
+    waited for."""
+    while True:
+        try:
+            with slot.guard:
+                slot.index = -1
+            while slot.struck:
+                time.sleep(0.001)
+            return
+        except ItemTimedOut:
+            slot.struck = False
+
+
+def _stopped_within(feeder: Feeder, seconds: float) -> bool:
+    """Wait before a retry, or until the sweep is stopped."""
+    with feeder.changed:
+        return feeder.changed.wait_for(lambda: feeder.closed, seconds)
+
+
+def error_line(error: BaseException, timeout: float) -> str:
+    """What the data log says of an item's failure."""
+    if isinstance(error, ItemTimedOut | TimeoutError) and not str(error):
+        return f"timed out after {timeout:g} s"
+    try:
+        return traceback.format_exception_only(error)[-1].strip()
+    except Exception:  # one that cannot say what it is
+        return type(error).__name__
+
+
+# --- async ---------------------------------------------------------------------------------------
+
+
+class EventLoop:
+    """Many async items at a time. Each is cancelled at its timeout by the loop itself."""
+
+    def __init__(self, work: Work, parallel: int) -> None:
+        self.work = work
+        self.parallel = parallel
+        self.slots: list[Slot] = []
+        self.running: dict[asyncio.Task[None], int] = {}
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._ticked = work.feeder.clock()
+
+    def run(self) -> None:
+        asyncio.run(self._main())
+
+    def interrupt(self, slot: Slot) -> None:
+        """It has no slots: the loop holds the timeouts."""
+
+    def abort(self) -> None:
+        raise Stopped  # out of the loop, which cancels what runs in it
+
+    def blocked(self) -> int | None:
+        """An item that does not let go of the loop for longer than it may run at all."""
+        if self.loop is None or self.work.feeder.clock() - self._ticked <= self.work.timeout:
+            return None
+        task = asyncio.current_task(self.loop)
+        return None if task is None else self.running.get(task)
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        feeder, news = self.work.feeder, asyncio.Event()
+        feeder.listener = lambda: self._call(news.set)
+        try:
+            while feeder.parallel == self.parallel:
+                self._ticked = feeder.clock()
+                news.clear()
+                block = feeder.take_now(self.parallel - len(self.running))
+                if block:
+                    self._begin(block, news)
+                elif feeder.is_over() and not self.running:
+                    return
+                else:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(feeder.patience()):
+                            await news.wait()
+            await asyncio.gather(*self.running)
+        finally:
+            feeder.listener = lambda: None
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop has just ended
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(callback)
+
+    def _begin(self, block: range, news: asyncio.Event) -> None:
+        texts = self.work.texts(block)
+        for place, index in enumerate(block):
+            text = None if texts is None else texts[place]
+            task = asyncio.get_running_loop().create_task(self._one(index, text))
+            self.running[task] = index
+            task.add_done_callback(partial(self._ended, news))
+
+    def _ended(self, news: asyncio.Event, task: asyncio.Task[None]) -> None:
+        del self.running[task]
+        news.set()
+
+    async def _one(self, index: int, text: str | None) -> None:
+        work, tries = self.work, 1
+        while True:
+            try:
+                async with asyncio.timeout(work.timeout):
+                    await work.process(Item(work.feeder, index, text, tries))
+                break
+            except Stopped:
+                raise
+            except BaseException as error:
+                if work.feeder.aborted:
+                    raise
+                if tries > work.retry.retries:
+                    work.feeder.failed(index, error_line(error, work.timeout))
+                    break
+            if await self._stopped_within(work.retry.backoff(tries, random.random())):
+                return
+            tries += 1
+        work.feeder.report(range(index, index + 1), index + 1)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        until = self.work.feeder.clock() + seconds
+        while not self.work.feeder.closed and (left := until - self.work.feeder.clock()) > 0:
+            await asyncio.sleep(min(left, 0.25))
+        return self.work.feeder.closed

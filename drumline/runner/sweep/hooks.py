@@ -1,0 +1,60 @@
+"""A sweep's hooks: may it be, and is what its items need there?"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from typing import Any
+
+from drumline.domain.part import HookEnd, HookParam
+from drumline.errors import WrongUse
+from drumline.handlers.sweep import LONGEST_LATER, Later, Preparation, Refused, Sweep
+from drumline.runner.sweep.feeder import extra_text
+
+
+def run_hook(handler: Sweep, param: HookParam) -> HookEnd:
+    """Run one hook, and say what it came to."""
+    creating = param.hook == "create"
+    total, identity = None, None
+    if not creating and param.source is not None:
+        from drumline.runner.sweep.sources import open_source
+
+        opened = open_source(param.sweep_id, param.source, lambda: False)
+        total, identity = opened.items.total, opened.identity
+        opened.items.close()
+    sweep = Preparation(param, total)
+    try:
+        said = _awaited(handler.create(sweep) if creating else handler.prepare(sweep))
+    except Refused as refused:
+        return HookEnd(refused=str(refused) or "its handler refused it")
+    if creating:
+        return HookEnd()
+    later, waits = _later(said)
+    extra = extra_text(sweep.extra) if sweep.extra_changed else None
+    return HookEnd(None, later, waits, total, identity, extra)
+
+
+def _awaited(value: Any) -> Any:
+    if not inspect.isawaitable(value):
+        return value
+
+    async def wait() -> Any:
+        return await value
+
+    return asyncio.run(wait())
+
+
+def _later(said: object) -> tuple[float | None, bool]:
+    if said is None:
+        return None, False
+    if not isinstance(said, Later):
+        raise WrongUse(reason=f"prepare must return None or Later, not {said!r}")
+    seconds = said.seconds
+    if seconds is None:
+        return None, True
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
+        raise WrongUse(reason=f"Later takes a number of seconds, not {seconds!r}")
+    if not 0 <= seconds <= LONGEST_LATER:
+        raise WrongUse(reason=f"Later takes 0 to {LONGEST_LATER:g} seconds, not {seconds!r}")
+    return float(seconds), False

@@ -1,0 +1,179 @@
+"""The writes of a partition that runs: opened once, then one checkpoint after the other.
+
+Each is fenced like every write of a run, and locks its task while it writes. The stored start
+never moves back; a checkpoint that comes twice changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, func, insert, select, update
+
+from drumline.domain import sweep as rules
+from drumline.domain.part import Line, Live, PartFacts
+from drumline.domain.sweep import SweepState
+from drumline.store import sweeps
+from drumline.store.database import Database
+from drumline.store.keepers import KeeperState
+from drumline.store.tables import keeper, sweep, sweep_failed, sweep_log, sweep_part, task
+from drumline.store.tx import Tx
+
+FAILED_KEPT = 10_000
+"""Failed indexes that are kept of a partition, the first ones."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """By whom, and under which fence, a partition's task is held."""
+
+    keeper_id: int
+    task_id: int
+    fence: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """How far a partition is, and what it has to say."""
+
+    start: int
+    errors: int
+    failed: tuple[int, ...] = ()
+    log: tuple[Line, ...] = ()
+    extra: str | None = None
+    speed: float = 0.0
+    stuck: tuple[int, ...] = ()
+
+
+def open_part(database: Database, held: Held) -> PartFacts | None:
+    """All that is needed to go on with a partition; none if it is not ours any more."""
+    return database.write(partial(_open, held=held))
+
+
+def _open(tx: Tx, held: Held) -> PartFacts | None:
+    if not _is_ours(tx, held, progress=False):
+        return None
+    part = _part(tx, held.task_id)
+    tx.execute(
+        update(sweep_part)
+        .where(sweep_part.c.id == part.id)
+        .values(running=True, speed=0.0, updated_at=tx.now)
+    )
+    row = tx.execute(select(sweep).where(sweep.c.id == part.sweep_id)).one()
+    return PartFacts(
+        sweep_id=row.id,
+        name=row.name,
+        number=part.number,
+        end=part.end_index,
+        start=part.start_index,
+        errors=part.errors,
+        stuck=_stuck(part),
+        extra=row.extra,
+        source=sweeps.source_of(row),
+        live=_live(tx, row, part),
+    )
+
+
+def checkpoint(database: Database, held: Held, flush: Checkpoint) -> Live | None:
+    """Store how far a partition is; what is to be done from now on. None: it is not ours."""
+    return database.write(partial(_store, held=held, flush=flush))
+
+
+def _store(tx: Tx, held: Held, flush: Checkpoint) -> Live | None:
+    part = _part(tx, held.task_id)
+    if part is None or not _is_ours(tx, held, progress=flush.start > part.start_index):
+        return None
+    part = _part(tx, held.task_id)  # as it is while its task is locked
+    values: dict[str, Any] = {"speed": flush.speed, "updated_at": tx.now}
+    if flush.start > part.start_index:
+        room = FAILED_KEPT - part.failed_kept
+        failed = [item for item in flush.failed if item >= part.start_index][: max(0, room)]
+        _keep_failed(tx, part.sweep_id, failed)
+        values |= {
+            "start_index": flush.start,
+            "errors": flush.errors,
+            "failed_kept": part.failed_kept + len(failed),
+        }
+    stuck = {item for item in (*_stuck(part), *flush.stuck) if item >= flush.start}
+    values["stuck"] = msgspec.json.encode(sorted(stuck)).decode() if stuck else None
+    tx.execute(update(sweep_part).where(sweep_part.c.id == part.id).values(**values))
+    if flush.log:
+        tx.execute(
+            insert(sweep_log),
+            [
+                {"sweep_id": part.sweep_id, "item": line.item, "message": line.message,
+                 "created_at": tx.now}
+                for line in flush.log
+            ],
+        )  # fmt: skip
+    if flush.extra is not None:
+        tx.execute(update(sweep).where(sweep.c.id == part.sweep_id).values(extra=flush.extra))
+    row = tx.execute(select(sweep).where(sweep.c.id == part.sweep_id)).one()
+    return _live(tx, row, part)
+
+
+def _is_ours(tx: Tx, held: Held, progress: bool) -> bool:
+    """Lock the task under its fence. Progress clears its deaths: what it met so far, it passed."""
+    rest = {"deaths": 0} if progress else {}
+    changed = tx.execute(
+        update(task)
+        .where(task.c.id == held.task_id, task.c.owner == held.keeper_id)
+        .where(task.c.fence == held.fence)
+        .values(updated_at=tx.now, **rest)
+    ).rowcount
+    return changed == 1
+
+
+def _part(tx: Tx, task_id: int) -> Any:
+    return tx.execute(select(sweep_part).where(sweep_part.c.task_id == task_id)).first()
+
+
+def _stuck(part: Row[Any]) -> tuple[int, ...]:
+    return msgspec.json.decode(part.stuck or "[]", type=tuple[int, ...])
+
+
+def _keep_failed(tx: Tx, sweep_id: int, failed: list[int]) -> None:
+    if failed:
+        tx.execute(
+            insert(sweep_failed),
+            [{"sweep_id": sweep_id, "item": item, "created_at": tx.now} for item in failed],
+        )
+
+
+def _live(tx: Tx, row: Row[Any], part: Row[Any]) -> Live:
+    others = tx.execute(
+        select(
+            func.count().label("parts"),
+            func.coalesce(func.sum(sweep_part.c.running), 0).label("running"),
+            func.coalesce(func.sum(sweep_part.c.errors), 0).label("errors"),
+        ).where(sweep_part.c.sweep_id == row.id, sweep_part.c.id != part.id)
+    ).one()
+    partitions = others.parts + 1
+    parallel = row.parallel
+    if parallel is not None:
+        parallel = max(1, rules.share_of_parallel(parallel, partitions, part.number))
+    return Live(
+        stop=row.state != SweepState.RUNNING,
+        rate=rules.share_of_rate(row.rate, int(others.running) + 1),
+        parallel=parallel,
+        serial=row.parallel in (None, 1) and partitions == 1,
+        budget=row.errors,
+        at_start=row.errors_at_start,
+        others=int(others.errors),
+    )
+
+
+def demand(tx: Tx, region: str) -> tuple[int, int]:
+    """How many partitions run or wait to, and on how many nodes keepers live."""
+    wanted = tx.execute(
+        select(func.count())
+        .select_from(sweep_part)
+        .join(sweep, sweep.c.id == sweep_part.c.sweep_id)
+        .where(sweep_part.c.task_id.is_not(None), sweep.c.region == region)
+    ).scalar_one()
+    if not wanted:
+        return 0, 0
+    nodes = select(func.count(keeper.c.node.distinct())).where(
+        keeper.c.region == region, keeper.c.state == KeeperState.ALIVE
+    )
+    return int(wanted), int(tx.execute(nodes).scalar_one())
