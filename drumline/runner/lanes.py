@@ -46,10 +46,10 @@ from drumline.runner.frames import (
 )
 from drumline.task import Task
 
-ASK = signal.SIGUSR1
 if TYPE_CHECKING:
     from drumline.runner.sweep.part import PartRun
 
+ASK = signal.SIGUSR1
 """Sent by the keeper to ask the running sync task to stop."""
 NOT_OURS = "the task was given to another worker"
 
@@ -70,9 +70,9 @@ class SyncLane:
         """An ask may strike: the handler's code is running, not ours."""
         self.asked = False
         """The present task was asked to stop."""
-        signal.signal(ASK, self._ask)
         self.part: PartRun | None = None
         """The partition of a sweep that runs."""
+        signal.signal(ASK, self._ask)
 
     def run(self) -> None:
         """Until the keeper closes its end."""
@@ -140,7 +140,6 @@ class SyncLane:
         self.channel.send(Ended(due.id, seconds, ok, text, stopped, wait, failure))
         self.box.wipe(0)
 
-    def _capture(self, task_id: int, before: str, after: str) -> bool:
     def _sweep(self, task: Task, registered: Registered) -> PartEnd:
         """Run a partition of a sweep. Meanwhile its own thread reads our channel, and an ask is
         for the partition to act upon."""
@@ -177,6 +176,7 @@ class SyncLane:
         self.inbox.clear()
         return frames
 
+    def _capture(self, task_id: int, before: str, after: str) -> bool:
         # No ask may strike in the middle of a frame: the rest of it would be taken for the next.
         self.running = False
         self.channel.send(Capture(task_id, before, after))
@@ -211,9 +211,9 @@ class SyncLane:
             self.running = False
             self.channel.send(Stack(self.task_id, stacks.of_frame(frame)))
             raise Stopped
-
         if self.part is not None:
             self.part.ask()
+
 
 class AsyncLane:
     """Runs in a thread of its own, so that a sync task does not hold up the loop's tasks."""
@@ -321,3 +321,18 @@ class AsyncLane:
         self.captures[task_id] = answer
         self.channel.send(Capture(task_id, before, after))
         return await answer
+
+    def _send(self, frame: Frame) -> None:
+        """Send a frame, together with what others have to send in this turn of the loop."""
+        if not self.outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self.outgoing += packed(frame)
+
+    def _flush(self) -> None:
+        self.channel.end.sendall(self.outgoing)
+        self.outgoing.clear()
+        # Only now: an end that was never told must look like a death, not like no start at all.
+        for slot in self.ended:
+            self.box.wipe(slot)
+        self.slots += self.ended
+        self.ended.clear()

@@ -196,9 +196,9 @@ def _settle(
     cancelled: set[int],
     phases: dict[int, Phase],
 ) -> None:
+    verdicts: dict[int, Verdict] = {}
     swept = [run.id for run in ended if run.handler.target_type in (PARTS, HOOKS)]
     owners = _sweep_ends().lock(tx, swept) if swept else {}
-    verdicts: dict[int, Verdict] = {}
     for run in ended:
         phase = _phase_for(run.status)
         if run.batch_id is not None:
@@ -242,6 +242,7 @@ def _settle(
         over = verdict.status in FINISHED
         _changed_all(tx, _WAIT if waits else _FINISH if over else _RELEASE, group, values)
     _keep(tx, ended, verdicts)
+    alarms.after_runs(tx, ended, verdicts)
     if owners:
         _sweep_ends().settle(tx, owners, ended, verdicts)
 
@@ -251,7 +252,6 @@ def _sweep_ends() -> ModuleType:
     from drumline.store import sweep_ends
 
     return sweep_ends
-    alarms.after_runs(tx, ended, verdicts)
 
 
 def settle(tx: Tx, owner: int, ended: Sequence[Ended], limits: Limits) -> None:
@@ -316,8 +316,8 @@ def _keep(tx: Tx, ended: Sequence[Ended], verdicts: dict[int, Verdict]) -> None:
         for run in ended
         if (verdict := verdicts[run.id]).result is not None
     ]
-    for piece in _pieces(results):
-        tx.execute(tx.dialect.upsert(result, piece, key={"task_id"}))
+    if results:
+        tx.execute(tx.dialect.upsert(result), results)
     failed = [
         {
             "task_id": run.id,
@@ -333,19 +333,6 @@ def _keep(tx: Tx, ended: Sequence[Ended], verdicts: dict[int, Verdict]) -> None:
     ]
     if failed:
         tx.execute(insert(attempt), failed)
-
-
-def _pieces(results: Sequence[dict[str, Any]]) -> Iterable[Sequence[dict[str, Any]]]:
-    """Cut for statements of about 1 MB: one above the server's limit ends the connection, which
-    looks like a passing fault and would be tried for ever."""
-    start = size = 0
-    for end, row in enumerate(results):
-        if size and size + len(row["value"]) > PIECE:
-            yield results[start:end]
-            start, size = end, 0
-        size += len(row["value"])
-    if results:
-        yield results[start:]
 
 
 def give_back(
