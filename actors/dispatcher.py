@@ -50,6 +50,8 @@ BEAT_SECONDS = 1.0
 EXPIRE_SECONDS = 4.0
 RESEND_SECONDS = 2.0
 EVERYTHING = "*"
+REFILL = 8
+"""A full loop gets more when this part of it is free."""
 
 
 @dataclass
@@ -230,8 +232,11 @@ class Dispatcher:
     def fill(self, identity: bytes, peer: Peer) -> None:
         """Send a worker what it has credit for."""
         held = [self.assigned[i][1] for i in peer.outbox.held if i in self.assigned]
-        free = peer.hello.async_slots - sum(key in peer.asynchronous for key in held)
-        if free > 0:
+        slots = peer.hello.async_slots
+        free = slots - sum(key in peer.asynchronous for key in held)
+        # A full loop is refilled by the handful, not one by one as its tasks end: a bundle is a
+        # transaction. Nobody waits for that who could start now.
+        if free > 0 and (free >= len(self.queue) or free >= slots // REFILL):
             self.give(identity, peer, peer.asynchronous, min(free, self.means.most))
         mine = [key for key in held if key not in peer.asynchronous]
         # A worker that is busy with quick work gets the next bundle ahead, so that it never

@@ -1,7 +1,8 @@
 """A keeper's ledger: what it has acquired and not yet released, and the writes in between.
 
-Runs that are over are released in groups, one commit each: when nothing is left to run, when
-there are enough, or after some milliseconds.
+Whatever comes while a commit is on its way goes into the next one, so the busier the database is,
+the larger the groups are. Runs that are over are released when nothing is left to run, when there
+are enough, or after some milliseconds: the longer, the more is still under way.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from protocol.messages import Timing
 log = structlog.get_logger()
 
 FLUSH_SECONDS = 0.005
+FLUSH_SECONDS_EACH = 0.0001
+"""For each run that is still under way."""
+FLUSH_SECONDS_MOST = 0.05
 
 
 @dataclass(slots=True)
@@ -64,6 +68,8 @@ class Ledger:
         database: Database,
         thread: DatabaseThread,
         report: Report,
+        acquired: Callable[[Sequence[Due]], None],
+        not_acquired: Callable[[Exception], None],
     ) -> None:
         self.settings = settings
         self.name = name
@@ -71,6 +77,8 @@ class Ledger:
         self.database = database
         self.thread = thread
         self.report = report
+        self.acquired = acquired
+        self.not_acquired = not_acquired
         self.limits = Limits(settings.timeout_retries, settings.deaths_allowed)
         self.keeper_id = 0
         self.callback_key = b""
@@ -78,6 +86,9 @@ class Ledger:
         self.holds: dict[int, Hold] = {}
         self.endings: list[Ending] = []
         self.at_database: dict[int, Due] = {}
+        self.wanted: list[Due] = []
+        self.acquiring = False
+        self.releasing = 0
         self.flush_timer: Timer | None = None
 
     def held_ids(self) -> tuple[int, ...]:
@@ -92,18 +103,24 @@ class Ledger:
         lost = len(self.holds) + len(self.endings)
         self.holds.clear()
         self.endings.clear()
+        self._back_from_database(self.wanted)
+        self.wanted.clear()
         return lost
 
     # --- acquire ---------------------------------------------------------------------------------
 
-    def acquire(
-        self,
-        dues: Sequence[Due],
-        then: Callable[[Sequence[Due]], None],
-        failed: Callable[[Exception], None],
-    ) -> None:
-        """Take what can be taken of a bundle, and call back with it."""
+    def acquire(self, dues: Sequence[Due]) -> None:
+        """Take what can be taken of these, and call back with it."""
         self.at_database.update((due.id, due) for due in dues)
+        self.wanted += dues
+        if not self.acquiring:
+            self._acquire()
+
+    def _acquire(self) -> None:
+        dues, self.wanted = self.wanted, []
+        self.acquiring = bool(dues)
+        if not dues:
+            return
         keeper_id = self.keeper_id
 
         def over(won: Sequence[Due]) -> None:
@@ -114,12 +131,14 @@ class Ledger:
             lost = {due.id for due in dues} - {due.id for due in won}
             if lost:
                 self.report(sorted(lost), 0, ())
-            then(won)
+            self.acquired(won)
+            self._acquire()
 
         def refused(error: Exception) -> None:
             self._back_from_database(dues)
             self.report([due.id for due in dues], 0, ())
-            failed(error)
+            self.not_acquired(error)
+            self._acquire()
 
         self.thread.submit(lambda: runs.acquire(self.database, keeper_id, dues), over, refused)
 
@@ -138,7 +157,8 @@ class Ledger:
         if not self.holds or len(self.endings) >= self.settings.bundle_max:
             self.flush()
         elif self.flush_timer is None:
-            self.flush_timer = self.loop.call_later(FLUSH_SECONDS, self.flush)
+            patience = max(FLUSH_SECONDS, FLUSH_SECONDS_EACH * len(self.holds))
+            self.flush_timer = self.loop.call_later(min(patience, FLUSH_SECONDS_MOST), self.flush)
 
     def give_back(self, task_ids: Sequence[int]) -> None:
         for task_id in task_ids:
@@ -148,12 +168,13 @@ class Ledger:
         if self.flush_timer is not None:
             self.flush_timer.cancel()
             self.flush_timer = None
-        if self.endings:
+        if self.endings and not self.releasing:
             group, self.endings = self.endings, []
             self.at_database.update((e.hold.due.id, e.hold.due) for e in group)
             self._release(group)
 
     def _release(self, group: list[Ending]) -> None:
+        self.releasing += 1
         keeper_id = self.keeper_id
         ended = [self._as_row(ending) for ending in group]
         waiting = [run.id for run in ended if run.outcome.end is End.WAITING]
@@ -164,10 +185,15 @@ class Ledger:
                 self._settle_early(waiting)
             return lost
 
+        def over(write_down: Callable[[], None]) -> None:
+            self.releasing -= 1
+            write_down()
+            self.flush()
+
         self.thread.submit(
             work,
-            lambda lost: self._released(group, lost),
-            lambda error: self._not_released(group, error),
+            lambda lost: over(lambda: self._released(group, lost)),
+            lambda error: over(lambda: self._not_released(group, error)),
         )
 
     def _settle_early(self, waiting: list[int]) -> None:

@@ -57,7 +57,10 @@ class Keeper:
         self.loop = loop
         self.database = database
         self.thread = DatabaseThread(loop)
-        self.ledger = Ledger(settings, name, loop, database, self.thread, self.tell_done)
+        self.ledger = Ledger(
+            settings, name, loop, database, self.thread,
+            self.tell_done, self.acquired, self.not_acquired,
+        )  # fmt: skip
         self.bench = Bench(settings, loop, self.ledger, self.runner_ready)
         self.link: Link | None = None
         self.inbox = Inbox()
@@ -178,7 +181,7 @@ class Keeper:
             held = set(self.ledger.held_ids())
             fresh = [due for due in message.dues if due.id not in held]
             dues = [due for due in fresh if due.key in self.ledger.manifest]
-            self.ledger.acquire(dues, self.acquired, self.not_acquired)
+            self.ledger.acquire(dues)
 
     def acquired(self, won: Sequence[Due]) -> None:
         if self.draining:

@@ -9,13 +9,15 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import footprint, latency, throughput
+from bench import footprint, jobs, latency, throughput
 from bench.figure import Figure, Measure
 
 ALL: dict[str, Measure] = {
     "P1": throughput.durable_mariadb,
     "P2": throughput.durable_sqlite,
     "P3": latency.start_of_one,
+    "P4": jobs.punctuality,
+    "P8": jobs.calls,
     "P9": footprint.idle,
     "P10": latency.first_task,
     "P11": throughput.mixed,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 from bench.figure import Figure
+from drumline import procfs
 from tests.stack import Stack
 
 
@@ -21,7 +20,7 @@ def idle(quick: bool) -> list[Figure]:
         begun = time.perf_counter()
         time.sleep(seconds)
         share = (sum(map(_cpu_seconds, pids)) - before) / (time.perf_counter() - begun)
-        memory = sum(map(_pss_mb, pids))
+        memory = sum(map(procfs.own_memory_mb, pids))
     return [
         Figure("P9", "idle, 4 workers: of one core", share * 100, "%", 2, higher_is_better=False),
         Figure("P9b", "idle, 4 workers: memory", memory, "MB", 500, higher_is_better=False),
@@ -29,12 +28,5 @@ def idle(quick: bool) -> list[Figure]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _pss_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    seen = procfs.look(pid)
+    return 0.0 if seen is None else seen.cpu_ticks / procfs.TICKS

@@ -128,7 +128,9 @@ class Stack:
             self._control = Control(endpoint, timeout=20.0, actor="test")
         return self._control.call(command, arguments)
 
-    def wait_batch(self, batch_id: int, deadline: float = 60.0) -> dict[str, Any]:
+    def wait_batch(
+        self, batch_id: int, deadline: float = 60.0, poll: float = POLL_SECONDS
+    ) -> dict[str, Any]:
         """The batch once it is over. A gateway that is away meanwhile is waited for."""
 
         def over() -> dict[str, Any] | None:
@@ -138,16 +140,20 @@ class Stack:
                 return None
             return batch if batch["status"] in OVER else None
 
-        return self.wait_for(over, deadline, f"the end of batch {batch_id}")
+        return self.wait_for(over, deadline, f"the end of batch {batch_id}", poll)
 
     def wait_for(
-        self, question: Callable[[], T | None], deadline: float = 30.0, what: str = "this"
+        self,
+        question: Callable[[], T | None],
+        deadline: float = 30.0,
+        what: str = "this",
+        poll: float = POLL_SECONDS,
     ) -> T:
         """The first answer that is true, before the deadline."""
         until = time.monotonic() + deadline
         while not (answer := question()):
             assert time.monotonic() < until, f"waited {deadline:g} s in vain for {what}"
-            time.sleep(POLL_SECONDS)
+            time.sleep(poll)
         return answer
 
     # --- processes -------------------------------------------------------------------------------

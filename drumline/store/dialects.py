@@ -6,7 +6,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,8 +39,8 @@ class Dialect(Protocol):
 
     def is_transient(self, error: DBAPIError) -> bool: ...
 
-    def upsert(self, table: Table, rows: Sequence[Mapping[str, Any]], key: set[str]) -> Insert:
-        """Insert rows, replacing what stands under the same key."""
+    def upsert(self, table: Table) -> Insert:
+        """Insert rows, replacing what stands under the same primary key."""
 
     def clock(self, connection: Connection) -> int | None:
         """The database's time in microseconds, or None where it is the host's."""
@@ -123,10 +123,10 @@ class SQLite:
         words = str(error.orig)
         return any(part in words for part in ("locked", "busy", "disk I/O", "full"))
 
-    def upsert(self, table: Table, rows: Sequence[Mapping[str, Any]], key: set[str]) -> Insert:
-        insert = sqlite.insert(table).values(rows)
-        changes = {c.name: insert.excluded[c.name] for c in table.c if c.name not in key}
-        return insert.on_conflict_do_update(index_elements=sorted(key), set_=changes)
+    def upsert(self, table: Table) -> Insert:
+        insert = sqlite.insert(table)
+        changes = {c.name: insert.excluded[c.name] for c in table.c if not c.primary_key}
+        return insert.on_conflict_do_update(index_elements=table.primary_key, set_=changes)
 
     def clock(self, connection: Connection) -> int | None:
         return None
@@ -179,9 +179,9 @@ class MySQL:
         code = arguments[0] if arguments and isinstance(arguments[0], int) else None
         return code in MYSQL_TRANSIENT or error.connection_invalidated
 
-    def upsert(self, table: Table, rows: Sequence[Mapping[str, Any]], key: set[str]) -> Insert:
-        insert = mysql.insert(table).values(rows)
-        changes = {c.name: insert.inserted[c.name] for c in table.c if c.name not in key}
+    def upsert(self, table: Table) -> Insert:
+        insert = mysql.insert(table)
+        changes = {c.name: insert.inserted[c.name] for c in table.c if not c.primary_key}
         return insert.on_duplicate_key_update(changes)
 
     def clock(self, connection: Connection) -> int | None:

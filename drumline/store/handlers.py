@@ -30,7 +30,7 @@ def announce(tx: Tx, region: str, manifest: Sequence[HandlerSpec]) -> None:
         for spec in manifest
     ]
     if rows:
-        tx.execute(tx.dialect.upsert(handler, rows, key={"region", "target_type", "type"}))
+        tx.execute(tx.dialect.upsert(handler), rows)
 
 
 def known(tx: Tx, region: str) -> list[HandlerSpec]:

@@ -33,7 +33,6 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 GROUP = 500
-PIECE = 1024 * 1024
 
 NO_STOP, STOP_CANCEL, STOP_KILL = 0, 1, 2
 """`task.stop`: what an operator asked of a task that is running."""
