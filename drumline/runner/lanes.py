@@ -42,6 +42,7 @@ from drumline.runner.frames import (
     PartOpened,
     Stack,
     Work,
+    packed,
     take_ticket,
 )
 from drumline.task import Task
@@ -229,6 +230,9 @@ class AsyncLane:
         self.asked: set[int] = set()
         self.captures: dict[int, asyncio.Future[bool]] = {}
         self.slots = list(range(SLOTS - 1, 0, -1))
+        self.outgoing = bytearray()
+        self.ended: list[int] = []
+        """The slots of tasks whose end is not yet sent."""
         self.closed = asyncio.Event()
 
     def start(self) -> int:
@@ -277,7 +281,7 @@ class AsyncLane:
     def _cancel(self, task_id: int) -> None:
         self.asked.add(task_id)
         task = self.tasks[task_id]
-        self.channel.send(Stack(task_id, stacks.of_coroutine(task.get_coro())))
+        self._send(Stack(task_id, stacks.of_coroutine(task.get_coro())))
         task.cancel()
 
     def _start_ticketed(self) -> None:
@@ -310,14 +314,28 @@ class AsyncLane:
         stopped = not ok and due.id in self.asked
         seconds = (time.monotonic_ns() - started) / 1e9
         text = None if stopped else text
-        self.channel.send(Ended(due.id, seconds, ok, text, stopped, wait, failure))
-        self.box.wipe(slot)
-        self.slots.append(slot)
+        self._send(Ended(due.id, seconds, ok, text, stopped, wait, failure))
+        self.ended.append(slot)
         self.asked.discard(due.id)
         del self.tasks[due.id]
 
     async def _capture(self, task_id: int, before: str, after: str) -> bool:
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.captures[task_id] = answer
-        self.channel.send(Capture(task_id, before, after))
+        self._send(Capture(task_id, before, after))
         return await answer
+
+    def _send(self, frame: Frame) -> None:
+        """Send a frame, together with what others have to send in this turn of the loop."""
+        if not self.outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self.outgoing += packed(frame)
+
+    def _flush(self) -> None:
+        self.channel.end.sendall(self.outgoing)
+        self.outgoing.clear()
+        # Only now: an end that was never told must look like a death, not like no start at all.
+        for slot in self.ended:
+            self.box.wipe(slot)
+        self.slots += self.ended
+        self.ended.clear()

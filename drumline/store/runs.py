@@ -33,7 +33,6 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 GROUP = 500
-PIECE = 1024 * 1024
 
 NO_STOP, STOP_CANCEL, STOP_KILL = 0, 1, 2
 """`task.stop`: what an operator asked of a task that is running."""
@@ -316,8 +315,8 @@ def _keep(tx: Tx, ended: Sequence[Ended], verdicts: dict[int, Verdict]) -> None:
         for run in ended
         if (verdict := verdicts[run.id]).result is not None
     ]
-    for piece in _pieces(results):
-        tx.execute(tx.dialect.upsert(result, piece, key={"task_id"}))
+    if results:
+        tx.execute(tx.dialect.upsert(result), results)
     failed = [
         {
             "task_id": run.id,
@@ -333,19 +332,6 @@ def _keep(tx: Tx, ended: Sequence[Ended], verdicts: dict[int, Verdict]) -> None:
     ]
     if failed:
         tx.execute(insert(attempt), failed)
-
-
-def _pieces(results: Sequence[dict[str, Any]]) -> Iterable[Sequence[dict[str, Any]]]:
-    """Cut for statements of about 1 MB: one above the server's limit ends the connection, which
-    looks like a passing fault and would be tried for ever."""
-    start = size = 0
-    for end, row in enumerate(results):
-        if size and size + len(row["value"]) > PIECE:
-            yield results[start:end]
-            start, size = end, 0
-        size += len(row["value"])
-    if results:
-        yield results[start:]
 
 
 def give_back(
