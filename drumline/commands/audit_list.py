@@ -9,13 +9,23 @@ from msgspec import Meta
 
 from drumline.commands import groups, server, terminal
 from drumline.commands.base import Context, Query
-from drumline.commands.fields import PAGE_LIMIT, Id, Limit, Text64, Text128, Text255, iso, moment
+from drumline.commands.fields import (
+    PAGE_LIMIT,
+    Id,
+    Limit,
+    Text64,
+    Text128,
+    Text255,
+    from_json,
+    iso,
+    moment,
+)
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-COLUMNS = ("actor", "door", "command", "subject", "arguments", "result", "reason", "request_id")
+COLUMNS = ("actor", "door", "command", "subject", "result", "reason", "request_id")
 
 
 class AuditList(Query, frozen=True, kw_only=True):
@@ -66,6 +76,7 @@ def _described(row: Row[Any]) -> dict[str, Any]:
         "id": row.id,
         "at": iso(row.at),
         **{name: row._mapping[name] for name in COLUMNS},
+        "arguments": from_json(row.arguments),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import click
@@ -11,14 +12,23 @@ from msgspec import Meta
 from drumline.commands import groups, server, terminal
 from drumline.commands.base import Change, Context
 from drumline.domain.roles import Role
+from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 NAME_LIMIT = 64
+LETTERS = re.compile(r"[A-Za-z0-9_.@:-]+")
+"""A name stands in the audit trail as the one who did something, and in paths."""
 
-TokenName = Annotated[str, Meta(max_length=NAME_LIMIT, pattern=r"^[A-Za-z0-9_.@:-]+$(?!\n)")]
-"""It stands in the audit trail as the one who did something."""
+TokenName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=NAME_LIMIT,
+        extra_json_schema={"pattern": f"^{LETTERS.pattern}$"},
+    ),
+]
 
 
 class TokenCreate(Change, frozen=True, kw_only=True):
@@ -31,6 +41,8 @@ class TokenCreate(Change, frozen=True, kw_only=True):
     role: Role
 
     def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+        if not LETTERS.fullmatch(self.token_name):
+            raise WrongUse(reason="name: it has letters, digits, and . _ @ : - only")
         secret = server.tokens.new_token()
         server.tokens.create(tx, self.token_name, self.role, server.tokens.hash_of(secret))
         return {"name": self.token_name, "role": self.role, "token": secret}

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -53,7 +52,7 @@ def test_a_change_is_one_line(door: Door) -> None:
     made = door("task.schedule", "r1", type=SPEC.type, param={"password": "sesame", "n": 1})
     (line,) = door.trail()
     assert line.pop("at") and line.pop("id")
-    assert msgspec.json.decode(line.pop("arguments")) == {
+    assert line.pop("arguments") == {
         "type": SPEC.type,
         "param": {"password": "***", "n": 1},
     }
@@ -147,7 +146,7 @@ def test_rest_is_the_other_door(site: Site, door: Door) -> None:
         "r1",
     )
     assert created["subject"] == f"job {made.document['id']}"
-    assert "abcdefgh" not in created["arguments"], "the header's secret"
+    assert "abcdefgh" not in str(created["arguments"]), "the header's secret"
     assert (late["subject"], late["result"]) == ("job sample", "VersionConflict")
     assert (forbidden["actor"], forbidden["result"]) == ("the-read", "RoleTooSmall")
     page = site("GET", "/audit?limit=2&actor=the-operate", by="read")

@@ -262,7 +262,9 @@ def test_tokens_are_given_told_once_and_taken_back(
     )
     assert secret not in repr(kept), "it is kept nowhere"
     require_problem(site("POST", "/tokens", about), 409, "already a token called 'ci'", "name")
-    require_problem(site("POST", "/tokens", about | {"name": "a\n"}), 422, "name", "name")
+    require_problem(
+        site("POST", "/tokens", about | {"name": "a\n"}), 422, "letters, digits", "name"
+    )
     assert site("GET", "/tasks", by=secret).status == 200
     (listed, *_) = site("GET", "/tokens").document["tokens"]
     assert (listed["name"], listed["role"], listed["revoked_at"]) == ("ci", "operate", None)
