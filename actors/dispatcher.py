@@ -63,6 +63,8 @@ class Peer:
     outbox: Outbox[Bundle] = field(default_factory=Outbox)
     asynchronous: frozenset[str] = frozenset()
     synchronous: frozenset[str] = frozenset()
+    sweeps: frozenset[str] = frozenset()
+    """Those of the synchronous ones that take a worker for as long as they run."""
     kill_at: dict[tuple[int, int], float] = field(default_factory=dict)
     draining: bool = False
 
@@ -80,6 +82,9 @@ class Dispatcher:
         self.watch: Watch[bytes] = Watch(EXPIRE_SECONDS, longest_gap=2 * BEAT_SECONDS)
         self.assigned: dict[int, tuple[bytes, str]] = {}
         self.paused: tuple[str, ...] = ()
+        self.sweep_cap = 0
+        self.parts: set[int] = set()
+        """Partitions of sweeps that workers here have."""
         self.left: list[int] = []
         self.finished = 0
         self.room_told = -1
@@ -155,7 +160,9 @@ class Dispatcher:
                 outbox=Outbox(hello.held),
                 asynchronous=frozenset(t.key for t in hello.types if t.is_async),
                 synchronous=frozenset(t.key for t in hello.types if not t.is_async),
+                sweeps=frozenset(t.key for t in hello.types if t.is_sweep),
             )
+            self.parts.update(hello.parts)
             for task_id in hello.held:
                 self.assigned[task_id] = (identity, "")
             log.info("A peer is here.", action="peer_joined", peer=hello.name, kind=hello.kind,
@@ -178,6 +185,7 @@ class Dispatcher:
 
     def drop(self, task_id: int) -> None:
         self.assigned.pop(task_id, None)
+        self.parts.discard(task_id)
         self.left.append(task_id)
 
     def beat(self, identity: bytes, peer: Peer, message: Beat) -> None:
@@ -205,7 +213,7 @@ class Dispatcher:
     # --- work ----------------------------------------------------------------------------------
 
     def fed(self, feed: Feed) -> None:
-        self.paused = feed.paused
+        self.paused, self.sweep_cap = feed.paused, feed.sweep_cap
         if self.paused:
             dropped = self.queue.drop([k for k in self.queue.waiting() if self.is_paused(k)])
             self.left += dropped
@@ -242,8 +250,14 @@ class Dispatcher:
         # A worker that is busy with quick work gets the next bundle ahead, so that it never
         # waits for one; behind slow or unknown work nothing is queued.
         ahead = sum(self.means.seconds(key) for key in mine)
-        if not mine or (self.depth > 1 and ahead < self.means.budget * (self.depth - 1)):
+        if not mine and len(self.parts) < self.sweep_cap:
             self.give(identity, peer, peer.synchronous, None)
+        elif not mine or (
+            self.depth > 1
+            and ahead < self.means.budget * (self.depth - 1)
+            and peer.sweeps.isdisjoint(mine)
+        ):
+            self.give(identity, peer, peer.synchronous - peer.sweeps, None)
 
     def give(self, identity: bytes, peer: Peer, keys: frozenset[str], most: int | None) -> None:
         """Cut a bundle: in order of urgency, until it holds enough work."""
@@ -255,6 +269,11 @@ class Dispatcher:
                 size = self.means.size(due.key)
                 if dues and (len(dues) >= size or work + seconds > self.means.budget):
                     break
+                if due.key in peer.sweeps:
+                    if not dues:
+                        dues.append(self.queue.pop(due.key))
+                        self.parts.add(due.id)
+                    break  # a partition comes alone: nothing is to wait behind it
             elif len(dues) >= most:
                 break
             dues.append(self.queue.pop(due.key))

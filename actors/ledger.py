@@ -20,6 +20,7 @@ from drumline import metrics
 from drumline.config import Settings
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import ACQUIRED
+from drumline.domain.sweep import PARTS
 from drumline.domain.task import Due
 from drumline.domain.verdict import End, Limits, Outcome
 from drumline.errors import DrumlineError
@@ -94,6 +95,12 @@ class Ledger:
     def held_ids(self) -> tuple[int, ...]:
         """Everything that is in our hands in one way or another."""
         return (*self.at_database, *self.holds, *(e.hold.due.id for e in self.endings))
+
+    def held_parts(self) -> tuple[int, ...]:
+        """Those of them that are partitions of sweeps."""
+        dues = [*self.at_database.values(), *(hold.due for hold in self.holds.values())]
+        dues += [ending.hold.due for ending in self.endings]
+        return tuple(due.id for due in dues if due.target_type == PARTS)
 
     def is_empty(self) -> bool:
         return not (self.holds or self.endings or self.at_database)

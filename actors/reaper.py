@@ -19,10 +19,11 @@ from actors.link import Link
 from actors.loop import Loop
 from drumline import metrics, processes
 from drumline.config import Settings
+from drumline.domain.items import FOLDER as ITEMS
 from drumline.domain.verdict import Limits
 from drumline.errors import StoreUnavailable
 from drumline.runner.blackbox import BlackBox
-from drumline.store import alarms, audit, callbacks, keepers, retention, runs, schema
+from drumline.store import alarms, audit, callbacks, keepers, retention, runs, schema, sweep_log
 from drumline.store.database import Database
 from drumline.store.keepers import KeeperState
 from protocol.liveness import Watch
@@ -171,6 +172,8 @@ class Reaper:
         for prune in (
             lambda tx: retention.prune_batches(tx, region, old),
             lambda tx: retention.prune_tasks(tx, region, old),
+            lambda tx: sweep_log.prune_sweeps(tx, region, old),
+            lambda tx: sweep_log.prune_lines(tx, region),
             lambda tx: retention.prune_requests(tx, requests),
             lambda tx: audit.prune(tx, audited),
             lambda tx: alarms.prune(tx, region, old),
@@ -178,6 +181,13 @@ class Reaper:
         ):
             while time.monotonic() < deadline and (gone := self.database.write(prune)):
                 metrics.pruned.inc(gone)
+        self.forget_items(self.settings.keep_finished_days * 86_400)
+
+    def forget_items(self, seconds: float) -> None:
+        """Item sources that were cached long ago; a sweep that needs one fetches it again."""
+        for file in (self.settings.run_path / ITEMS).glob("*"):
+            if time.time() - file.stat().st_mtime > seconds:
+                file.unlink(missing_ok=True)
 
 
 def run(settings: Settings) -> None:

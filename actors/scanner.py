@@ -19,9 +19,10 @@ from drumline import metrics
 from drumline.config import Settings
 from drumline.domain.stall import Stall, observe
 from drumline.domain.states import BATCH_FINISHED
+from drumline.domain.sweep import PARTS, node_cap
 from drumline.domain.task import Due
 from drumline.errors import DrumlineError, StoreUnavailable
-from drumline.store import batches, pauses, scan, schema, spreads
+from drumline.store import batches, pauses, scan, schema, spreads, sweep_parts
 from drumline.store.database import Database
 from drumline.store.scan import Cursor
 from drumline.store.tx import Tx
@@ -50,7 +51,11 @@ class Scanner:
         self.held: dict[int, int] = {}
         self.known_batches: dict[int, bytes] = {}
         self.paused: tuple[str, ...] = ()
-        self.told_paused: tuple[str, ...] | None = None
+        self.sweep_cap = 0
+        self.told: tuple[tuple[str, ...], int] | None = None
+        """What the dispatcher was told last of pauses and of the cap."""
+        self.parts: set[int] = set()
+        """Those fed that are partitions of sweeps."""
         self.timer: Timer | None = None
         self.queued = 0
         self.finished = 0
@@ -85,12 +90,14 @@ class Scanner:
     def forget(self) -> None:
         """Whoever welcomes us does not know what we fed before: be ready to feed it again."""
         self.fed.clear()
+        self.parts.clear()
         self.cursor = None
-        self.told_paused = None
+        self.told = None
 
     def told_room(self, message: Room) -> None:
         moved = message.finished != self.finished
         self.fed.difference_update(message.left)
+        self.parts.difference_update(message.left)
         self.room, self.queued, self.finished = message.room, message.queued, message.finished
         if moved and not self.queued:
             self.upkeep_asked = True
@@ -128,7 +135,7 @@ class Scanner:
         """Feed what is due; returns after how many seconds to look again."""
         now = self.database.now()
         region = self.settings.region
-        self.paused = tuple(self.database.read(lambda tx: pauses.current(tx, region)))
+        self.paused, self.sweep_cap = self.database.read(lambda tx: self.limits(tx, region))
         self.send([])
         if self.room <= 0:
             return self.settings.scan_interval
@@ -153,6 +160,12 @@ class Scanner:
             wait = min(wait, max(0.0, (self.soon[0][0] - now) / 1e6))
         return wait
 
+    def limits(self, tx: Tx, region: str) -> tuple[tuple[str, ...], int]:
+        """What is paused, and how many sweeps this node may run: its share of all of them."""
+        wanted, nodes = sweep_parts.demand(tx, region)
+        cap = node_cap(self.settings.most_sweeps, wanted, nodes)
+        return tuple(pauses.current(tx, region)), cap
+
     def page(self, tx: Tx, horizon: int, wanted: int) -> tuple[list[tuple[Cursor, int]], list[Due]]:
         """The next ids in order, and the tasks behind those we have not passed on yet."""
         found = scan.ids(tx, self.settings.region, horizon, self.cursor, wanted)
@@ -165,7 +178,14 @@ class Scanner:
             self.known_batches.clear()
         dues = scan.load(tx, fresh, self.known_batches) if fresh else []
         dues.sort(key=lambda due: (-due.priority, due.due_at, due.id))
-        return found, [due for due in dues if not self.is_paused(due)]
+        return found, [due for due in self.admitted(dues) if not self.is_paused(due)]
+
+    def admitted(self, dues: list[Due]) -> list[Due]:
+        """Without partitions that could not start here: they would take others' room."""
+        room = max(0, self.sweep_cap - len(self.parts))
+        parts = [due.id for due in dues if due.target_type == PARTS]
+        refused = set(parts[room:])
+        return [due for due in dues if due.id not in refused] if refused else dues
 
     def is_paused(self, due: Due) -> bool:
         return due.type in self.paused or pauses.EVERYTHING in self.paused
@@ -178,12 +198,14 @@ class Scanner:
             if self.held.get(due.id) == due.version:  # else it was moved, and read again since
                 del self.held[due.id]
                 ready.append(due)
-        news = ready or self.paused != self.told_paused
+        limits = (self.paused, self.sweep_cap)
+        news = ready or limits != self.told
         if not news or not self.link.epoch:
             return
-        if self.link.send(Feed(tuple(ready), self.paused)):
-            self.told_paused = self.paused
+        if self.link.send(Feed(tuple(ready), *limits)):
+            self.told = limits
             self.fed.update(due.id for due in ready)
+            self.parts.update(due.id for due in ready if due.target_type == PARTS)
             self.room -= len(ready)
 
     # --- upkeep ----------------------------------------------------------------------------------

@@ -144,9 +144,12 @@ class Keeper:
             name=self.name,
             pid=os.getpid(),
             incarnation=self.id,
-            types=tuple(TypeFacts(key, spec.is_async) for key, spec in manifest),
+            types=tuple(
+                TypeFacts(key, spec.is_async, spec.sweep is not None) for key, spec in manifest
+            ),
             async_slots=self.settings.async_slots,
             held=self.ledger.held_ids(),
+            parts=self.ledger.held_parts(),
         )
 
     def connected(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from drumline.enqueue import enqueue, enqueue_many
 from drumline.handlers.base import Change, Handler, NoRetry, WaitForCallback
 from drumline.handlers.registry import handler, register
+from drumline.handlers.sweep import Item, Later, Preparation, Refused, Sweep, register_sweep, sweep
 from drumline.task import Task
 
 if TYPE_CHECKING:
@@ -16,13 +17,20 @@ __all__ = [
     "Change",
     "Client",
     "Handler",
+    "Item",
+    "Later",
     "NoRetry",
+    "Preparation",
+    "Refused",
+    "Sweep",
     "Task",
     "WaitForCallback",
     "enqueue",
     "enqueue_many",
     "handler",
     "register",
+    "register_sweep",
+    "sweep",
 ]
 
 

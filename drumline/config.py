@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     bundle_max: Annotated[int, Meta(ge=1, le=1000)] = 200
     bundle_budget: Seconds = 0.02
     bundle_depth: Annotated[int, Meta(ge=1, le=8)] = 2
+    sweeps: Annotated[int, Meta(ge=0)] = 0
     async_slots: Annotated[int, Meta(ge=1, le=4000)] = 500
     runner_tasks: Annotated[int, Meta(ge=0)] = 0
     runner_memory_mb: Annotated[int, Meta(ge=0)] = 0
@@ -112,6 +113,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def worker_count(self) -> int:
         return self.workers or min(32, 2 * (os.cpu_count() or 1))
+
+    @property
+    def most_sweeps(self) -> int:
+        """Partitions of sweeps that this node runs at a time; one worker is left for the rest."""
+        return self.sweeps or max(1, self.worker_count - 1)
 
     def endpoint(self, name: str) -> str:
         """The address of one of this node's sockets."""

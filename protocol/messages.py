@@ -24,6 +24,7 @@ class TypeFacts(msgspec.Struct, frozen=True, array_like=True):
 
     key: str
     is_async: bool
+    is_sweep: bool = False
 
 
 class Timing(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +56,7 @@ class Hello(Message, frozen=True):
     types: tuple[TypeFacts, ...] = ()
     async_slots: int = 0
     held: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 class Beat(Message, frozen=True):
@@ -75,10 +77,11 @@ class Done(Message, frozen=True):
 
 
 class Feed(Message, frozen=True):
-    """Tasks that are due, and the types that are paused."""
+    """Tasks that are due, the types that are paused, and how many sweeps may run here."""
 
     dues: tuple[Due, ...]
     paused: tuple[str, ...] = ()
+    sweep_cap: int = 0
 
 
 class Trigger(Message, frozen=True):

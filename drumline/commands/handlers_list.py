@@ -16,18 +16,19 @@ class HandlersList(Query, frozen=True, kw_only=True):
 
     def answer(self, context: Context) -> dict[str, Any]:
         region = context.settings.region
-        specs = context.db.read(lambda tx: server.handlers.known(tx, region))
+        specs = context.db.read(lambda tx: server.handlers.visible(tx, region))
         return {"handlers": [described(spec) for spec in specs]}
 
 
 def described(spec: HandlerSpec) -> dict[str, Any]:
-    """A handler as every door shows it."""
+    """A handler as every door shows it. Of a sweep's, what goes for its items."""
+    items = spec.sweep
     return {
         "target_type": spec.target_type,
         "type": spec.type,
-        "timeout": spec.timeout,
-        "retries": spec.retry.retries,
-        "async": spec.is_async,
+        "timeout": items.item_timeout if items else spec.timeout,
+        "retries": items.item_retry.retries if items else spec.retry.retries,
+        "async": items.is_async if items else spec.is_async,
         "captures": spec.captures,
         "rolls_back": spec.rolls_back,
         "on_death": spec.on_death,

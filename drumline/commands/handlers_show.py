@@ -21,7 +21,7 @@ class HandlersShow(Query, frozen=True, kw_only=True):
 
     def answer(self, context: Context) -> dict[str, Any]:
         region = context.settings.region
-        specs = context.db.read(lambda tx: server.handlers.known(tx, region))
+        specs = context.db.read(lambda tx: server.handlers.visible(tx, region))
         fitting = [
             spec
             for spec in specs

@@ -20,6 +20,7 @@ from typing import Self
 from drumline.errors import Conflict, WrongUse
 
 CHUNK = 1 << 20
+FOLDER = "items"  # of the run directory: where sources are cached
 
 # Native byte order: a cache never leaves its host.
 HEADER = struct.Struct("=8sQQQQ")  # magic, lines between offsets, total (0: part), size, mtime

@@ -42,6 +42,11 @@ def known(tx: Tx, region: str) -> list[HandlerSpec]:
     return [_decode(spec) for (spec,) in rows]
 
 
+def visible(tx: Tx, region: str) -> list[HandlerSpec]:
+    """Those that can be named: the hooks of sweeps are nobody's to call."""
+    return [spec for spec in known(tx, region) if spec.target_type != HOOKS]
+
+
 def by_key(tx: Tx, region: str) -> dict[str, HandlerSpec]:
     return {spec.key: spec for spec in known(tx, region)}
 

@@ -73,7 +73,8 @@ def _part_ended(tx: Tx, row: Row[Any], run: Ended, verdict: Verdict) -> None:
         return
     end = _decoded(run.outcome.result, PartEnd) if verdict.status is TaskState.SUCCESS else None
     if end is None or end.reason is None:
-        sweeps.stop(tx, row, Actor.RUNNER, _reason(verdict))
+        where = f"partition {part.number} at index {part.start_index:,}"
+        sweeps.stop(tx, row, Actor.RUNNER, f"{where}: {_reason(verdict)}")
     else:
         sweeps.stop(tx, row, Actor.HANDLER if end.by_handler else Actor.RUNNER, end.reason)
 

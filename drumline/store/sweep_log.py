@@ -6,13 +6,15 @@ from typing import Any
 
 from sqlalchemy import Row, delete, select
 
-from drumline.domain.sweep import ENDED
+from drumline.domain.sweep import ACTIVE, ENDED
 from drumline.store.tables import sweep, sweep_failed, sweep_log, sweep_part
 from drumline.store.tx import Tx
 
 LINES_KEPT = 10_000
 """Lines of one sweep, the newest."""
 CHUNK = 1_000
+RECENTLY = 3_600_000_000
+"""Microseconds after its end in which a sweep's lines are still looked at."""
 
 
 def lines(
@@ -38,28 +40,19 @@ def failed(tx: Tx, sweep_id: int, after: int | None, limit: int) -> list[Row[Any
 # --- retention -----------------------------------------------------------------------------------
 
 
-def prune_lines(tx: Tx, sweep_id: int) -> int:
-    """Delete a chunk of a sweep's lines that are older than the newest so many."""
-    this = sweep_log.c.sweep_id == sweep_id
-    newest = select(sweep_log.c.id).where(this).order_by(sweep_log.c.id.desc())
-    edge = tx.execute(newest.offset(LINES_KEPT).limit(1)).scalar()
-    if edge is None:
-        return 0
-    old = select(sweep_log.c.id).where(this, sweep_log.c.id <= edge).order_by(sweep_log.c.id)
-    ids = list(tx.execute(old.limit(CHUNK)).scalars())
-    return tx.execute(delete(sweep_log).where(sweep_log.c.id.in_(ids))).rowcount
-
-
-def with_lines(tx: Tx, region: str) -> list[int]:
-    """Sweeps of this region whose lines may be too many."""
-    return list(
-        tx.execute(
-            select(sweep_log.c.sweep_id)
-            .join(sweep, sweep.c.id == sweep_log.c.sweep_id)
-            .where(sweep.c.region == region)
-            .distinct()
-        ).scalars()
-    )
+def prune_lines(tx: Tx, region: str) -> int:
+    """Delete a chunk of the lines that a sweep has beyond the newest so many."""
+    grows = sweep.c.state.in_(sorted(ACTIVE)) | (sweep.c.updated_at > tx.now - RECENTLY)
+    for sweep_id in tx.execute(select(sweep.c.id).where(sweep.c.region == region, grows)).scalars():
+        this = sweep_log.c.sweep_id == sweep_id
+        newest = select(sweep_log.c.id).where(this).order_by(sweep_log.c.id.desc())
+        edge = tx.execute(newest.offset(LINES_KEPT).limit(1)).scalar()
+        if edge is None:
+            continue
+        old = select(sweep_log.c.id).where(this, sweep_log.c.id <= edge).order_by(sweep_log.c.id)
+        ids = list(tx.execute(old.limit(CHUNK)).scalars())
+        return tx.execute(delete(sweep_log).where(sweep_log.c.id.in_(ids))).rowcount
+    return 0
 
 
 def prune_sweeps(tx: Tx, region: str, before: int) -> int:

@@ -19,6 +19,7 @@ from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import Cause, TaskState
 from drumline.domain.sweep import HOOKS, LARGEST_TOTAL, PARTS, Actor, SweepState, cut
 from drumline.errors import Conflict, NotFound
+from drumline.store import alarms
 from drumline.store.runs import NO_STOP, STOP_CANCEL, STOP_KILL, Raced
 from drumline.store.tables import ANYONE, sweep, sweep_part, task
 from drumline.store.tasks import add_one, new_row
@@ -104,14 +105,20 @@ def parts_of(tx: Tx, ids: list[int]) -> dict[int, list[Row[Any]]]:
     return found
 
 
-def states(tx: Tx, region: str) -> dict[str, int]:
-    """How many sweeps are in each state."""
+def activity(tx: Tx, region: str) -> tuple[dict[str, int], float]:
+    """How many sweeps are in each state, and how many items a second they do together."""
     rows = tx.execute(
         select(sweep.c.state, func.count().label("sweeps"))
         .where(sweep.c.region == region)
         .group_by(sweep.c.state)
     )
-    return {row.state: row.sweeps for row in rows}
+    found = {row.state: row.sweeps for row in rows}
+    speed = (
+        select(func.coalesce(func.sum(sweep_part.c.speed), 0.0))
+        .join(sweep, sweep.c.id == sweep_part.c.sweep_id)
+        .where(sweep.c.region == region, sweep.c.state == SweepState.RUNNING)
+    )
+    return found, float(tx.execute(speed).scalar_one())
 
 
 def change(tx: Tx, row: Row[Any], version: int | None, values: Mapping[str, Any]) -> Row[Any]:
@@ -221,7 +228,10 @@ def conclude(tx: Tx, row: Row[Any]) -> Row[Any]:
 def move(tx: Tx, row: Row[Any], target: SweepState, by: Actor, **values: Any) -> Row[Any]:
     """The one way from state to state."""
     rules.check(SweepState(row.state), target, by)
-    return _change(tx, row, state=target, **values)
+    row = _change(tx, row, state=target, **values)
+    if target in (SweepState.STOPPED, SweepState.FAILED):
+        alarms.after_sweep(tx, row.region, row.id, row.name, row.reason)
+    return row
 
 
 def ask_again(tx: Tx, row: Row[Any], seconds: float) -> Row[Any]:

@@ -14,6 +14,7 @@ from sqlalchemy import (
 )
 
 from drumline.domain.states import DUE, FINISHED, HELD, Phase, TaskState, check
+from drumline.domain.sweep import HOOKS, PARTS
 from drumline.errors import Conflict, NotFound
 from drumline.store import batches
 from drumline.store.instances import claim
@@ -178,6 +179,7 @@ def held_of(tx: Tx, region: str, batch_id: int, limit: int) -> list[int]:
 def cancel(tx: Tx, task_id: int, region: str, force: bool) -> str:
     """Cancel one task: at once if it waits, at its end or by force if it runs."""
     row = get(tx, task_id, region)
+    _require_own(row)
     status = TaskState(row.status)
     if status in HELD:
         stop = STOP_KILL if force else STOP_CANCEL
@@ -192,6 +194,7 @@ def cancel(tx: Tx, task_id: int, region: str, force: bool) -> str:
 def retry(tx: Tx, task_id: int, region: str) -> TaskState:
     """Run a failed task again; a failed rollback rolls back again."""
     row = get(tx, task_id, region)
+    _require_own(row)
     status = TaskState(row.status)
     targets = {
         TaskState.FAIL: TaskState.RETRY_PENDING,
@@ -225,6 +228,7 @@ def _require_phase(tx: Tx, row: Row[Any], needed: Phase) -> None:
 def reschedule(tx: Tx, task_id: int, region: str, due_at: int | None, priority: int | None) -> None:
     """Move a waiting task to another time or priority."""
     row = get(tx, task_id, region)
+    _require_own(row)
     if TaskState(row.status) not in DUE:
         raise Conflict(reason=f"task {task_id} is {row.status}; only waiting tasks can be moved")
     values: dict[str, Any] = {"version": task.c.version + 1}
@@ -233,6 +237,14 @@ def reschedule(tx: Tx, task_id: int, region: str, due_at: int | None, priority: 
     if priority is not None:
         values["priority"] = priority
     _only(tx, row, values)
+
+
+def _require_own(row: Row[Any]) -> None:
+    """A sweep has tasks of its own, and steers them itself."""
+    if row.target_type in (PARTS, HOOKS):
+        raise Conflict(
+            reason=f"task {row.id} belongs to sweep {row.target_id}: use `drumline sweep`"
+        )
 
 
 def _step(tx: Tx, row: Row[Any], target: TaskState, values: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from drumline import procfs
 from drumline.commands.base import Context
 from drumline.domain.roles import Role
 from drumline.errors import DrumlineError
-from drumline.store import backlog
+from drumline.store import backlog, sweeps
 from drumline.web import listen
 from drumline.web.token import Guard
 
@@ -60,13 +60,16 @@ def forget_dead(directory: Path) -> None:
             mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]
 
 
+Counted = tuple[int, dict[str, int], dict[str, int], float]
+
+
 class Stock(Collector):
     """What is still to be done, read from the database at most once a second."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lock = threading.Lock()
-        self._counted: tuple[int, dict[str, int]] | None = None
+        self._counted: Counted | None = None
         self._at = -FRESH_SECONDS
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -85,17 +88,27 @@ class Stock(Collector):
         for status, n in counted[1].items():
             tasks.add_metric([status], n)
         yield tasks
+        states = GaugeMetricFamily("drumline_sweeps", "Sweeps by state.", labels=["state"])
+        for state, n in counted[2].items():
+            states.add_metric([state], n)
+        yield states
+        speed = GaugeMetricFamily("drumline_sweep_speed", "Items a second of all that run.")
+        speed.add_metric([], counted[3])
+        yield speed
 
     def describe(self) -> list[GaugeMetricFamily]:
         return []  # else registering would ask the database
 
-    def _count(self) -> tuple[int, dict[str, int]] | None:
+    def _count(self) -> Counted | None:
         with self._lock:
             if time.monotonic() - self._at >= FRESH_SECONDS:
                 region = self._context.settings.region
                 try:
                     database = self._context.db
-                    self._counted = database.read(lambda tx: backlog.count(tx, region), tries=1)
+                    self._counted = database.read(
+                        lambda tx: (*backlog.count(tx, region), *sweeps.activity(tx, region)),
+                        tries=1,
+                    )
                 except DrumlineError:
                     self._counted = None
                 self._at = time.monotonic()

@@ -39,23 +39,35 @@ class ItemTimedOut(BaseException):
 class Slot:
     """What one member of a crew does now. The member writes here, and the watch reads."""
 
-    __slots__ = ("attempt", "begun", "busy", "guard", "halt", "index", "late", "struck")
+    __slots__ = ("attempt", "begun", "busy", "first", "guard", "halt", "index", "late", "struck")
 
     def __init__(self) -> None:
         self.index = -1
+        self.first = 0
+        """Of its block. Set before the index is, so whoever reads the same index twice and this in
+        between has what belongs together."""
         self.attempt = 1
         self.busy = False
         """It runs an item: neither waits for one nor pauses before a retry."""
         self.begun = 0.0
         """When it began its block."""
         self.halt = False
-        """Set by the watch: leave the rest of the block."""
+        """Leave the rest of the block: it takes too long, or its item has stopped the sweep."""
         self.late: tuple[int, int] | None = None
         """Set by the watch: the item and attempt that has timed out."""
         self.struck = False
         """Set by the watch: an exception is on its way to this thread."""
         self.guard = threading.Lock()
         """Held while an exception is sent, and while the member leaves its block."""
+
+    def leave_block(self) -> None:
+        self.halt = True
+
+    def passed(self) -> range:
+        """The items of its block that are over."""
+        index = self.index
+        first = self.first
+        return range(first, index) if index == self.index else range(0)
 
     @property
     def doing(self) -> tuple[int, int] | None:
@@ -175,6 +187,7 @@ class Threads:
 def run_blocks(work: Work, slot: Slot, parallel: int) -> None:
     """Take blocks and run them, each as large as fits into some milliseconds."""
     feeder, size = work.feeder, 1
+    feeder.here.leave_block = slot.leave_block
     while block := feeder.take(size, parallel):
         slot.begun = begun = feeder.clock()
         slot.halt = False
@@ -191,6 +204,7 @@ def _run_block(work: Work, slot: Slot, block: range) -> int:
     feeder, process = work.feeder, work.process
     texts = work.texts(block)
     first, stop = block.start, block.stop
+    slot.first = first
     slot.index, slot.attempt = first - 1, 1
     while slot.index + 1 < stop:
         # Struck between two items, it goes on behind the one that was over. An index is noted

@@ -55,6 +55,8 @@ class Feeder(Running):
         """Called, under the lock, when there is something to flush."""
         self.listener: Callable[[], None] = lambda: None
         """Called, under the lock, when items may start again."""
+        self.here = threading.local()
+        """Each thread's own `leave_block`: its item was the last that it is to run."""
         self._task_id = task_id
         self._live = part.live
         self._default = LOOPS_PARALLEL if is_async else 1
@@ -151,6 +153,13 @@ class Feeder(Running):
                 self._extra_done, self._extra_said = self._extra_said, None
             self._moved()
 
+    def passed(self, items: range) -> None:
+        """These are over while their block still runs. What they made of the extra data is stored
+        with the block, so then they are, too."""
+        with self.changed:
+            if items and self._extra_said is None:
+                self._window.done_range(items.start, items.stop)
+
     def failed(self, item: int, error: str) -> None:
         """An item has failed for good."""
         with self.changed:
@@ -184,8 +193,14 @@ class Feeder(Running):
             self._lines.append(Line(item, clean[:MESSAGE_LIMIT]))
 
     def stop(self, reason: str) -> None:
+        self.leave_block()
         with self.changed:
             self._close(str(reason) or "its handler stopped it", by_handler=True)
+
+    def leave_block(self) -> None:
+        leave: Callable[[], None] | None = getattr(self.here, "leave_block", None)
+        if leave is not None:
+            leave()
 
     def change_extra(self, value: Any) -> None:
         parallel = 1 if self.serial else max(2, self.parallel)

@@ -129,6 +129,7 @@ class Pulse:
                 continue
             if now - slot.begun > LONGEST_BLOCK:
                 slot.halt = True
+                self.feeder.passed(slot.passed())
             if now - since > self.timeout + GRACE:
                 stuck.add(doing[0])
             elif now - since > self.timeout and slot.late != doing:

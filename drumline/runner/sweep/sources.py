@@ -12,7 +12,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 from yarl import URL
 
 from drumline.config import Settings, load
-from drumline.domain.items import Items, file_identity, lines, open_items, url_identity
+from drumline.domain.items import FOLDER, Items, file_identity, lines, open_items, url_identity
 from drumline.domain.items_build import Builder, build, index_file
 from drumline.domain.part import Source
 from drumline.errors import Conflict, WrongUse
@@ -20,7 +20,6 @@ from drumline.handlers.http.addresses import AddressRules
 from drumline.handlers.http.connector import CheckedResolver, connector
 from drumline.handlers.http.target import Target
 
-FOLDER = "items"
 SILENCE = 60.0
 """Seconds that a server may send nothing before it is given up."""
 
