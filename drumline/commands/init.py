@@ -53,8 +53,17 @@ imports = ["handlers"]
 # Deaths of its worker after which a task is quarantined.
 # deaths_allowed = 3
 
-# How long finished tasks and batches are kept.
+# How long finished tasks and batches are kept, and who did what.
 # keep_finished_days = 30.0
+# keep_audit_days = 90.0
+
+# --- who is told ---
+
+# Signed messages when a batch ends, a job fails, a task is quarantined or a sweep stops.
+# [[webhooks]]
+# name = "ops"
+# url = "https://ops.example/drumline"
+# secret_env = "OPS_SECRET"
 """
 
 HANDLERS = '''\

@@ -46,7 +46,7 @@ async def _lifespan(context: Context, app: Starlette) -> AsyncIterator[None]:
     if not context.settings.webhooks:
         yield
         return
-    # Imported here: 10 MB that a node without webhooks need not hold.
+    # Imported here: 7 MB that a node without webhooks need not hold.
     from drumline.web.webhooks import delivering
 
     async with delivering(context):

@@ -1,12 +1,10 @@
 """The outbox of alarms: written with what makes an event true, delivered once it is."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -22,6 +20,7 @@ from drumline.store import alarms, batches
 from drumline.store.database import Database
 from drumline.store.tables import alarm
 from drumline.web import webhooks
+from tests.receiver import Receiver
 from tests.store.job_world import JobWorld, stopped_clock
 from tests.store.test_commands import Desk
 from tests.store.world import REGION, SPEC, Crash, World, at_once, over
@@ -192,41 +191,6 @@ def test_what_was_given_up_stays_to_be_seen_until_it_is_old(
 
 
 # --- delivered -----------------------------------------------------------------------------------
-
-
-class Told(NamedTuple):
-    headers: dict[str, str]
-    body: bytes
-
-
-class Receiver:
-    """Answers as it is told to, the last answer for ever."""
-
-    def __init__(self, *answers: int) -> None:
-        self.told: list[Told] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                place = min(len(receiver.told), len(answers) - 1)
-                receiver.told.append(Told({k.lower(): v for k, v in self.headers.items()}, body))
-                self.send_response(answers[place])
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/alarms?of=all"
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join(5)
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import hmac
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -70,6 +72,15 @@ def test_each_hears_of_what_it_asked_for(asked: list[set[Event]]) -> None:
 def test_a_secret_that_is_missing_or_wrong_is_named(value: str) -> None:
     with pytest.raises(BadConfig, match=r"'ops'.*OPS"):
         secret_of(HOOK, {"OPS": value})
+
+
+def test_the_pages_example_is_taken(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "alarms.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "drumline.toml"
+    file.write_text(example)
+    (webhook,) = config.load({}, file).webhooks
+    assert webhook.events == tuple(Event), "all, as the page says"
 
 
 def test_settings_name_what_is_wrong() -> None:
