@@ -7,6 +7,7 @@ answer, and may then have effects outside of the database, each harmless when re
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -103,6 +104,7 @@ def _once(command: Change, request_id: str, context: Context) -> dict[str, Any]:
     from drumline.store.requests import once
     from drumline.store.runs import Raced
 
+    digest = hashlib.sha256(msgspec.msgpack.encode(command)).hexdigest()
     for _ in range(TRIES):
         try:
             return once(
@@ -111,6 +113,7 @@ def _once(command: Change, request_id: str, context: Context) -> dict[str, Any]:
                 command.name,
                 lambda tx: _change(tx, command, request_id, context),
                 told_once=command.told_once,
+                digest=digest,
             )
         except (IntegrityError, PhaseChanged, Raced):
             # Another was faster, after we had looked and before we wrote. Looking again finds

@@ -25,15 +25,21 @@ def once(
     command: str,
     work: Callable[[Tx], dict[str, Any]],
     told_once: Collection[str] = (),
+    digest: str = "",
 ) -> dict[str, Any]:
     """Do the work and keep its answer in one commit, unless that has happened already.
 
-    What is told once is missing from the answer to a repeated request.
+    What is told once is missing from the answer to a repeated request. The digest is one of the
+    arguments: whoever uses an id again for something else must not believe that it was done.
     """
 
     def transaction(tx: Tx) -> dict[str, Any]:
         try:
-            tx.execute(insert(request).values(id=request_id, command=command, created_at=tx.now))
+            tx.execute(
+                insert(request).values(
+                    id=request_id, command=command, digest=digest, created_at=tx.now
+                )
+            )
         except IntegrityError:
             raise _Seen from None
         answer = work(tx)
@@ -49,11 +55,11 @@ def once(
         return database.write(transaction)
     except _Seen:
         row = database.read(
-            lambda tx: tx.execute(
-                select(request.c.command, request.c.answer).where(request.c.id == request_id)
-            ).one()
+            lambda tx: tx.execute(select(request).where(request.c.id == request_id)).one()
         )
     if row.command != command:
         raise Conflict(reason=f"request {request_id} was a {row.command}, not a {command}")
+    if row.digest != digest:
+        raise Conflict(reason=f"request {request_id} was a {command} with other arguments")
     answer: dict[str, Any] = msgspec.json.decode(row.answer)
     return answer

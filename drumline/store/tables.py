@@ -327,6 +327,7 @@ request = _table(
     "request",
     Column("id", String(64), primary_key=True),
     Column("command", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),
     Column("answer", Document),
     Column("created_at", BigInteger, nullable=False),
     Index("ix_request_created", "created_at"),

@@ -200,6 +200,9 @@ def test_a_request_sent_many_times_at_once_is_done_once(desk: Desk) -> None:
 
 def test_a_request_id_is_for_one_command(desk: Desk) -> None:
     desk("task.schedule", "r1", type=SPEC.type)
+    with pytest.raises(Conflict, match="with other arguments"):
+        desk("task.schedule", "r1", type=SPEC.type, priority=9)
+    assert desk.count(task) == 1
     with pytest.raises(Conflict, match=r"task\.schedule"):
         desk("queue.pause", "r1")
 
