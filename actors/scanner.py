@@ -56,6 +56,7 @@ class Scanner:
         """What the dispatcher was told last of pauses and of the cap."""
         self.parts: set[int] = set()
         """Those fed that are partitions of sweeps."""
+        self.parts_here = 0
         self.timer: Timer | None = None
         self.queued = 0
         self.finished = 0
@@ -135,7 +136,14 @@ class Scanner:
         """Feed what is due; returns after how many seconds to look again."""
         now = self.database.now()
         region = self.settings.region
-        self.paused, self.sweep_cap = self.database.read(lambda tx: self.limits(tx, region))
+        self.paused, demand = self.database.read(
+            lambda tx: (
+                tuple(pauses.current(tx, region)),
+                sweep_parts.demand(tx, region, self.settings.node_name),
+            )
+        )
+        self.sweep_cap = node_cap(self.settings.most_sweeps, demand.wanted, demand.nodes)
+        self.parts_here = demand.here
         self.send([])
         if self.room <= 0:
             return self.settings.scan_interval
@@ -160,12 +168,6 @@ class Scanner:
             wait = min(wait, max(0.0, (self.soon[0][0] - now) / 1e6))
         return wait
 
-    def limits(self, tx: Tx, region: str) -> tuple[tuple[str, ...], int]:
-        """What is paused, and how many sweeps this node may run: its share of all of them."""
-        wanted, nodes = sweep_parts.demand(tx, region)
-        cap = node_cap(self.settings.most_sweeps, wanted, nodes)
-        return tuple(pauses.current(tx, region)), cap
-
     def page(self, tx: Tx, horizon: int, wanted: int) -> tuple[list[tuple[Cursor, int]], list[Due]]:
         """The next ids in order, and the tasks behind those we have not passed on yet."""
         found = scan.ids(tx, self.settings.region, horizon, self.cursor, wanted)
@@ -182,7 +184,8 @@ class Scanner:
 
     def admitted(self, dues: list[Due]) -> list[Due]:
         """Without partitions that could not start here: they would take others' room."""
-        room = max(0, self.sweep_cap - len(self.parts))
+        # A new dispatcher does not know at once what its workers have; the database does.
+        room = max(0, self.sweep_cap - max(len(self.parts), self.parts_here))
         parts = [due.id for due in dues if due.target_type == PARTS]
         refused = set(parts[room:])
         return [due for due in dues if due.id not in refused] if refused else dues

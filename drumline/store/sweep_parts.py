@@ -7,7 +7,7 @@ never moves back; a checkpoint that comes twice changes nothing the second time.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Row, func, insert, select, update
@@ -163,8 +163,18 @@ def _live(tx: Tx, row: Row[Any], part: Row[Any]) -> Live:
     )
 
 
-def demand(tx: Tx, region: str) -> tuple[int, int]:
-    """How many partitions run or wait to, and on how many nodes keepers live."""
+class Demand(NamedTuple):
+    """What a node's share of the sweeps is to be reckoned from."""
+
+    wanted: int = 0
+    """Partitions that run or wait to."""
+    nodes: int = 0
+    """Nodes on which keepers live."""
+    here: int = 0
+    """Partitions that keepers of this node hold."""
+
+
+def demand(tx: Tx, region: str, node: str) -> Demand:
     wanted = tx.execute(
         select(func.count())
         .select_from(sweep_part)
@@ -172,8 +182,17 @@ def demand(tx: Tx, region: str) -> tuple[int, int]:
         .where(sweep_part.c.task_id.is_not(None), sweep.c.region == region)
     ).scalar_one()
     if not wanted:
-        return 0, 0
+        return Demand()
     nodes = select(func.count(keeper.c.node.distinct())).where(
         keeper.c.region == region, keeper.c.state == KeeperState.ALIVE
     )
-    return int(wanted), int(tx.execute(nodes).scalar_one())
+    here = (
+        select(func.count())
+        .select_from(sweep_part)
+        .join(task, task.c.id == sweep_part.c.task_id)
+        .join(keeper, keeper.c.id == task.c.owner)
+        .where(keeper.c.region == region, keeper.c.node == node)
+    )
+    return Demand(
+        int(wanted), int(tx.execute(nodes).scalar_one()), int(tx.execute(here).scalar_one())
+    )

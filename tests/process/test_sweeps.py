@@ -1,0 +1,366 @@
+"""Sweeps from the outside: every index handled, at its rate, whoever dies in between.
+
+The long forms (10,000,000 indexes, a minute of rate, ten kills) run with DRUMLINE_LONG_TESTS=1.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline import procfs
+from drumline.control import Control
+from drumline.domain.rate import window_size
+from drumline.errors import Conflict, DrumlineError
+from tests.mariadb import fresh_database
+from tests.process.sweep_stack import SweepStack
+
+LONG = bool(os.environ.get("DRUMLINE_LONG_TESTS"))
+OVER = ("finished", "stopped", "failed")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "mariadb"])
+def stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SweepStack]:
+    folder = tmp_path_factory.mktemp("witness")
+    settings = {"workers": 4, "beat_interval": 0.5, "kill_grace": 0.5}
+    if request.param == "sqlite":
+        with SweepStack(folder, **settings) as stack:
+            yield stack
+        return
+    with (
+        fresh_database(request.getfixturevalue("mariadb_server_url")) as url,
+        SweepStack(folder, url, **settings) as stack,
+    ):
+        yield stack
+
+
+# --- every index ---------------------------------------------------------------------------------
+
+
+def test_every_index_is_handled_exactly_once_in_flat_memory(stack: SweepStack) -> None:
+    total = 10_000_000 if LONG else 1_000_000
+    stack.create("once", "w.mark", total)
+    memory = []
+    while stack.sweep("once")["state"] == "running":
+        memory.append(max(map(procfs.own_memory_mb, stack.processes()["runner"])))
+    assert stack.sweep("once")["state"] == "finished"
+    assert stack.marks("once")[:].count(b"\1") == total
+    # The witness itself is mapped into the runner: a byte for each index.
+    assert max(memory) - min(memory) < total / 2**20 + 12, memory
+
+
+def test_ten_billion_start_stop_and_go_on_where_they_were(stack: SweepStack) -> None:
+    stack.create("billions", "demo.sweep", 10**10)
+    stack.wait_done("billions", 1_000_000)
+    running = stack.sweep("billions")
+    assert running["speed"] > 0 and running["eta_seconds"] > 0
+    stack.call("sweep.stop", sweep="billions", reason="enough")
+    stopped = stack.wait_state("billions", "stopped", deadline=2)
+    assert stopped["reason"] == "stopped by test: enough"
+    stack.call("sweep.start", sweep="billions")
+    assert stack.sweep("billions")["done"] >= stopped["done"]
+    again = stack.wait_done("billions", stopped["done"] + 100_000)
+    assert again["reason"] is None
+    stack.call("sweep.stop", sweep="billions")
+    stack.wait_state("billions", "stopped", deadline=5)
+
+
+@pytest.mark.parametrize(
+    ("type", "parallel", "total"), [("w.slow", 8, 200), ("w.loop", 50, 1500), ("w.mark", 3, 50_000)]
+)
+def test_items_run_in_parallel_and_a_stop_repeats_none(
+    stack: SweepStack, type: str, parallel: int, total: int
+) -> None:
+    name = f"parallel-{type}"
+    stack.create(name, type, total, parallel=parallel, rate=total / 3)
+    stack.wait_done(name, total // 10)
+    stack.call("sweep.stop", sweep=name)
+    stopped = stack.wait_state(name, "stopped", deadline=3)
+    assert 0 < stopped["done"] < total
+    assert stack.marks(name)[:].count(b"\1") == stopped["done"], "what was begun is done"
+    stack.call("sweep.start", sweep=name)
+    assert stack.wait_state(name, *OVER)["state"] == "finished"
+    assert stack.marks(name)[:].count(b"\1") == total
+
+
+def test_partitions_run_on_several_workers(stack: SweepStack) -> None:
+    stack.create("parts", "w.slow", 240, partitions=3, parallel=3)
+    owners: set[int] = set()
+    while (found := stack.sweep("parts"))["state"] == "running":
+        owners |= {part["task_id"] for part in found["parts"] if part["running"]}
+        assert found["running"] <= 3
+    assert found["state"] == "finished"
+    assert len(owners) == 3
+    assert stack.marks("parts")[:] == b"\1" * 240
+
+
+def test_other_tasks_find_a_worker_whatever_sweeps_wait(stack: SweepStack) -> None:
+    """Four workers, of which sweeps may take three."""
+    for n in range(6):
+        stack.create(f"crowd-{n}", "w.slow", 1_000_000)
+    stack.wait_for(
+        lambda: sum(stack.sweep(f"crowd-{n}")["running"] for n in range(6)) == 3,
+        what="three of them to run",
+    )
+    stack.kill("dispatcher")  # it must not forget how many there are
+    done = stack.wait_for(lambda: _batch(stack), 30, "a batch beside them")
+    assert done["status"] == "success"
+    assert sum(stack.sweep(f"crowd-{n}")["running"] for n in range(6)) == 3
+    for n in range(6):
+        stack.call("sweep.stop", sweep=f"crowd-{n}")
+    for n in range(6):
+        stack.wait_state(f"crowd-{n}", "stopped", deadline=5)
+
+
+def _batch(stack: SweepStack) -> dict[str, Any] | None:
+    try:
+        made = stack.call("batch.submit", batch_name="beside", type="demo.noop", count=100)
+    except DrumlineError:
+        return None
+    return stack.wait_batch(made["batch_id"])
+
+
+# --- rate ----------------------------------------------------------------------------------------
+
+
+def test_the_rate_is_kept_and_followed_live(stack: SweepStack) -> None:
+    seconds = 60 if LONG else 5
+    stack.create("rated", "w.note", 10**9, rate=500)
+    stack.wait_for(lambda: len(stack.notes("rated")) > 100)
+    times = _times(stack, "rated", seconds)
+    assert len(times) / seconds == pytest.approx(500, rel=0.02)
+    changed = time.time()
+    stack.call("sweep.update", sweep="rated", rate=50)
+    later = _times(stack, "rated", 5)
+    settled = [at for at in later if at > changed + 2]
+    assert len(settled) / (changed + 5 - (changed + 2)) == pytest.approx(50, rel=0.1)
+    stack.call("sweep.stop", sweep="rated")
+    asked = time.time()
+    stack.wait_state("rated", "stopped", deadline=5)
+    assert max(_all_times(stack, "rated")) < asked + 2
+
+
+def _times(stack: SweepStack, name: str, seconds: float) -> list[float]:
+    """When items ran, in the seconds that begin now."""
+    began = time.time()
+    stack.wait_for(lambda: time.time() > began + seconds + 0.1, seconds + 10, "time to pass")
+    return [at for at in _all_times(stack, name) if began <= at < began + seconds]
+
+
+def _all_times(stack: SweepStack, name: str) -> list[float]:
+    return [int(note[0]) / 1e9 for note in stack.notes(name)]
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def test_the_error_budget_stops_it_in_the_right_place(stack: SweepStack) -> None:
+    (stack.folder / "fixed").unlink(missing_ok=True)
+    stack.create("budget", "w.thousandth", 20_000, errors=10)
+    stopped = stack.wait_state("budget", *OVER)
+    assert stopped["state"] == "stopped"
+    assert "error budget of 10 is spent" in stopped["reason"]
+    assert (stopped["done"], stopped["errors"]) == (10_000, 10)
+    failed = stack.call("sweep.failed", sweep="budget")["failed"]
+    assert [one["index"] for one in failed] == [1000 * n + 999 for n in range(10)]
+    lines = stack.call("sweep.log", sweep="budget", index=4999)["lines"]
+    assert [line["message"] for line in lines] == ["failed: RuntimeError: it is a thousandth"]
+    (stack.folder / "fixed").touch()
+    stack.call("sweep.start", sweep="budget")
+    finished = stack.wait_state("budget", *OVER)
+    assert (finished["state"], finished["errors"]) == ("finished", 10)
+    assert stack.marks("budget")[10_000:] == b"\1" * 10_000
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_an_item_that_hangs_fails_alone(stack: SweepStack, parallel: int) -> None:
+    """One that can be struck, and one for which the runner has to die."""
+    name = f"stuck-{parallel}"
+    stack.create(name, "w.stuck", 20, parallel=parallel)
+    finished = stack.wait_state(name, *OVER, deadline=40)
+    assert (finished["state"], finished["errors"]) == ("finished", 2)
+    failed = stack.call("sweep.failed", sweep=name)["failed"]
+    assert [one["index"] for one in failed] == [3, 5]
+    handled = [int(note[1]) for note in stack.notes(name)]
+    assert set(handled) == set(range(20))
+    assert handled.count(5) == 1, "what cannot be stopped is not begun again"
+
+
+def test_an_item_that_kills_its_runner_stops_the_sweep(stack: SweepStack) -> None:
+    stack.create("deadly", "w.die", 100)
+    stopped = stack.wait_state("deadly", *OVER, deadline=60)
+    assert stopped["state"] == "stopped"
+    assert "quarantined" in stopped["reason"]
+    assert stopped["done"] <= 50
+    assert max(int(note[1]) for note in stack.notes("deadly")) == 50
+
+
+# --- the handler's own words ---------------------------------------------------------------------
+
+
+def test_a_handler_stops_its_sweep_and_keeps_what_it_has_seen(stack: SweepStack) -> None:
+    (stack.folder / "go-on").unlink(missing_ok=True)
+    stack.create("serial", "w.serial", 1000, parallel=1)
+    stopped = stack.wait_state("serial", *OVER)
+    assert (stopped["state"], stopped["reason"]) == ("stopped", "that is enough")
+    assert (stopped["done"], stopped["extra"]) == (701, {"sum": sum(range(701))})
+    (stack.folder / "go-on").touch()
+    stack.call("sweep.start", sweep="serial")
+    finished = stack.wait_state("serial", *OVER)
+    assert (finished["state"], finished["extra"]) == ("finished", {"sum": sum(range(1000))})
+    lines = stack.call("sweep.log", sweep="serial")["lines"]
+    assert [line["index"] for line in lines] == list(range(900, -1, -100))
+    stack.create("crowded", "w.serial", 10, parallel=2)
+    crowded = stack.wait_state("crowded", *OVER)
+    assert crowded["errors"] == 10
+    assert "parallel 1" in stack.call("sweep.log", sweep="crowded")["lines"][0]["message"]
+
+
+def test_hooks_refuse_wait_and_break(stack: SweepStack) -> None:
+    def begin(name: str, **extra: str) -> None:
+        stack.create(name, "w.prepared", 10, extra=extra, start=False)
+        made = stack.wait_for(
+            lambda: (s := stack.sweep(name))["state"] == "failed" or s["checked"] or None,
+            what=f"the create hook of {name}",
+        )
+        assert made
+        if stack.sweep(name)["state"] == "created":
+            stack.call("sweep.start", sweep=name)
+
+    begin("h-refused", refuse="create")
+    refused = stack.sweep("h-refused")
+    assert (refused["state"], refused["reason"]) == ("failed", "not this one")
+    begin("h-never", prepare="refuse")
+    never = stack.wait_state("h-never", *OVER)
+    assert (never["state"], never["reason"]) == ("failed", "not even prepared")
+    begin("h-broken", prepare="break")
+    broken = stack.wait_state("h-broken", *OVER)
+    assert broken["state"] == "stopped" and "the service is away" in broken["reason"]
+    begin("h-later", prepare="later")
+    begin("h-wait", prepare="wait")
+    begin("h-slow", prepare="slow")
+    stack.wait_for(lambda: stack.sweep("h-wait")["hook_task_id"] is None or None)
+    assert stack.sweep("h-later")["state"] == stack.sweep("h-wait")["state"] == "waiting"
+    (stack.folder / "there").touch()
+    assert stack.wait_state("h-later", *OVER)["state"] == "finished"
+    stack.call("sweep.update", sweep="h-broken", extra={})
+    stack.call("sweep.start", sweep="h-broken")
+    assert stack.wait_state("h-broken", *OVER)["extra"] == {"fetched": 7}
+    stack.call("sweep.stop", sweep="h-slow")
+    assert stack.wait_state("h-slow", *OVER, deadline=5)["state"] == "stopped"
+    stack.call("sweep.ready", sweep="h-wait")
+    waited = stack.wait_state("h-wait", *OVER)
+    assert (waited["state"], waited["errors"]) == ("finished", 10), "it had nothing fetched"
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+def test_a_file_and_a_list_are_swept_line_by_line(stack: SweepStack, tmp_path: Path) -> None:
+    file = tmp_path / "items.txt"
+    file.write_text("".join(f"line-{n}\n" for n in range(5000)))
+    stack.create("file", "w.note", items=str(file), partitions=2, rate=2500)
+    assert stack.wait_state("file", *OVER)["state"] == "finished"
+    seen = sorted((int(note[1]), note[2]) for note in stack.notes("file"))
+    assert seen == [(n, f"line-{n}") for n in range(5000)]
+    stack.create("list", "w.note", items=["a", "b", "c"])
+    assert stack.wait_state("list", *OVER)["total"] == 3
+    assert [note[1:] for note in stack.notes("list")] == [["0", "a"], ["1", "b"], ["2", "c"]]
+    made = stack.call("sweep.rerun", sweep="file", first=10, end=20, name="file-again")
+    assert stack.wait_state("file-again", *OVER)["done"] == 10
+    assert sorted(int(note[1]) for note in stack.notes("file-again")) == list(range(10, 20))
+    assert made["rerun_of"] == stack.sweep("file")["id"]
+    file.write_text("other\n")
+    stack.call("sweep.rerun", sweep="file", first=0, end=5, name="file-changed")
+    changed = stack.wait_state("file-changed", *OVER)
+    assert changed["state"] == "stopped" and "has changed" in changed["reason"]
+    stack.create("nowhere", "w.note", items=str(tmp_path / "none"))
+    nowhere = stack.wait_state("nowhere", *OVER)
+    assert nowhere["state"] == "stopped" and "cannot be read" in nowhere["reason"]
+
+
+# --- operators -----------------------------------------------------------------------------------
+
+
+def test_of_two_operators_at_once_one_starts_it(stack: SweepStack) -> None:
+    stack.create("two", "w.slow", 10_000, start=False)
+    for command, others in (("sweep.start", 3), ("sweep.stop", 0)):
+        answers: list[str] = []
+
+        def ask(command: str = command, answers: list[str] = answers) -> None:
+            control = Control(f"ipc://{stack.run_path / 'control.sock'}", actor="other")
+            try:
+                answers.append(control.call(command, {"sweep": "two"})["state"])
+            except Conflict as error:
+                answers.append(str(error))
+            finally:
+                control.close()
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        refused = [answer for answer in answers if answer.startswith("The sweep is running")]
+        assert len(answers) == 4 and len(refused) == others, answers
+    stack.wait_state("two", "stopped", deadline=5)
+
+
+# --- crashes -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_skipped_whoever_is_killed(tmp_path: Path) -> None:
+    """Runner, keeper and the whole node, again and again, in one sweep."""
+    total, rate, rounds = (200_000, 10_000, 3) if LONG else (60_000, 3_000, 1)
+    chance = random.Random(10)
+    window = window_size(rate, 0.0, 1)
+    settings = {"beat_interval": 0.3, "dead_after": 3.0, "lease": 2.0, "reap_interval": 0.3}
+    with SweepStack(tmp_path, workers=2, **settings) as stack:
+        stack.create("survivor", "w.mark", total, rate=rate)
+        marks, starts = stack.marks("survivor"), [0]
+        kills = ["runner", "worker", "node"] * rounds + ["runner"]
+        chance.shuffle(kills)
+        for kill in kills:
+            stack.wait_done("survivor", starts[-1] + 1, deadline=60)
+            time.sleep(chance.uniform(0, 0.5))  # a random moment is what is asked for
+            before = stack.sweep("survivor")["done"]
+            assert before >= starts[-1], "the checkpoint never moves back"
+            _kill(stack, kill)
+            handled = 1 + max(marks.rfind(bytes([n])) for n in range(1, 12))
+            again = stack.sweep("survivor")["done"]
+            assert again >= before
+            assert handled <= again + window, "no item starts beyond the stored start + window"
+            starts.append(again)
+        finished = stack.wait_state("survivor", *OVER, deadline=90)
+        assert (finished["state"], finished["errors"]) == ("finished", 0)
+        assert marks[:].count(b"\0") == 0, "every index was handled"
+        assert sum(marks[:]) - total <= window * len(kills)
+
+
+def _kill(stack: SweepStack, what: str) -> None:
+    """Kill -9, and wait until it is so."""
+    if what != "node":
+        (task_id,) = [part["task_id"] for part in stack.sweep("survivor")["parts"]]
+        keeper = stack.call("task.show", task_id=task_id)["owner"]
+        found = [
+            one
+            for one in stack.call("node.status")["processes"]
+            if one["name"] == (keeper or "worker-1").replace("worker", what)
+        ]
+        os.kill(found[0]["pid"], signal.SIGKILL)
+        return
+    for pids in stack.processes().values():
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    stack.wait_for(lambda: not stack.processes() or None, 10, "all to be dead")
+    stack.up()
