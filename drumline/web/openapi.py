@@ -17,6 +17,7 @@ import msgspec
 from drumline import commands
 from drumline.commands.base import REQUEST_ID_LIMIT, Command, Query
 from drumline.web import arguments
+from drumline.web.answers import ANSWERS
 from drumline.web.problems import MEDIA_TYPE
 from drumline.web.routes import PREFIX, TABLE, Endpoint
 
@@ -93,7 +94,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         "description": "\n\n".join(filter(None, words)),
         "security": [{"api_token" if endpoint.role else "callback_token": []}],
         "parameters": parameters,
-        "responses": _responses(endpoint, has_body),
+        "responses": _responses(endpoint, has_body, schemas),
     }
     if has_body:
         operation["requestBody"] = _body(endpoint, properties, required, in_path)
@@ -147,7 +148,15 @@ def _body(
     return {"required": needed, "content": {"application/json": {"schema": schema}}}
 
 
-def _responses(endpoint: Endpoint, has_body: bool) -> dict[str, Any]:
+def _answer(command: str, schemas: dict[str, Any]) -> dict[str, Any]:
+    if command not in ANSWERS:
+        return {"type": "object"}
+    (reference,), components = msgspec.json.schema_components([ANSWERS[command]], ref_template=REF)
+    schemas |= components
+    return reference
+
+
+def _responses(endpoint: Endpoint, has_body: bool, schemas: dict[str, Any]) -> dict[str, Any]:
     headers: dict[str, Any] = {}
     if endpoint.created:
         headers["Location"] = {"schema": {"type": "string"}}
@@ -155,7 +164,7 @@ def _responses(endpoint: Endpoint, has_body: bool) -> dict[str, Any]:
         headers["ETag"] = {"schema": {"type": "string"}}
     done: dict[str, Any] = {
         "description": "It was created." if endpoint.created else "Done.",
-        "content": {"application/json": {"schema": {"type": "object"}}},
+        "content": {"application/json": {"schema": _answer(endpoint.command, schemas)}},
         **({"headers": headers} if headers else {}),
     }
     wrong = {

@@ -91,16 +91,19 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     if "requestBody" in operation:
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
         parts.append(f"<h4>Body</h4>{_members(schema)}")
-    answers = ", ".join(
-        f"{status} {escape(response['description'].rstrip('.'))}"
-        for status, response in operation["responses"].items()
-    )
+    answers = ", ".join(_answer(*one) for one in operation["responses"].items())
     parts.append(f"<h4>Answers</h4><p>{answers}</p>")
     return (
         f'<details id="{operation["operationId"]}"><summary>'
         f'<b class="{method}">{method.upper()}</b><code>{escape(path)}</code>'
         f"<span>{_inline(operation['summary'])}</span></summary><div>{''.join(parts)}</div></details>"
     )
+
+
+def _answer(status: str, response: dict[str, Any]) -> str:
+    (content,) = response["content"].values()
+    kind = f": {_type(content['schema'])}" if status.startswith("2") else ""
+    return f"{status} {escape(response['description'].rstrip('.'))}{kind}"
 
 
 def _parameter(one: dict[str, Any]) -> str:
