@@ -3,7 +3,9 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -55,6 +57,10 @@ def begin(task: Task):
     (FOLDER / f"token-{task.id}").write_text(task.callback_token)
     return WaitForCallback(task.param["seconds"], {"began": task.callback_url})
 '''
+
+
+FAR = "0 0 0 1 1 *"
+"""Fires in January only: a job that is triggered by hand."""
 
 
 class Note(NamedTuple):
@@ -141,30 +147,48 @@ class Seen(NamedTuple):
     headers: dict[str, str]
     body: str
 
+    @property
+    def kind(self) -> str:
+        return self.path.partition("?")[0].split("/")[1]
+
+
+STATUS = {"broken": 500, "begin": 202, "redirect": 302}
+SLOW_SECONDS = 1.4
+HUGE = 8 * 1024 * 1024
+
 
 class Service:
-    """Answers by its path: /ok, /broken, /hang, /begin (202). Remembers what it was asked."""
+    """Answers by the first part of the path. Remembers what it was asked."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
+        self.most: Counter[str] = Counter()
+        """The most calls at a time, by path."""
         self.before_answer: Callable[[Seen], None] = lambda seen: None
+        self._now: Counter[str] = Counter()
+        self._lock = threading.Lock()
         service = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
                 seen = Seen(self.path, dict(self.headers.items()), body)
-                service.seen.append(seen)
-                service.before_answer(seen)
-                if self.path.startswith("/hang"):
-                    service.closing.wait(60)
-                status = {"/broken": 500, "/begin": 202}.get(self.path.partition("?")[0], 200)
+                with service.counted(seen):
+                    service.before_answer(seen)
+                    if seen.kind == "hang":
+                        service.closing.wait(60)
+                    elif seen.kind == "slow":
+                        time.sleep(SLOW_SECONDS)
                 answer = json.dumps({"path": self.path}).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
+                if seen.kind == "huge":
+                    answer = b"x" * HUGE
+                with suppress(ConnectionError):  # whoever asked has gone
+                    self.send_response(STATUS.get(seen.kind, 200))
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Length", str(len(answer)))
+                    self.send_header("Location", "/ok/elsewhere")
+                    self.end_headers()
+                    self.wfile.write(answer)
 
             do_GET = do_POST
 
@@ -177,6 +201,21 @@ class Service:
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    @contextmanager
+    def counted(self, seen: Seen) -> Iterator[None]:
+        path = seen.path.partition("?")[0]
+        with self._lock:
+            self.seen.append(seen)
+            self._now[path] += 1
+            self.most[path] = max(self.most[path], self._now[path])
+        yield
+        with self._lock:
+            self._now[path] -= 1
+
+    def forget(self) -> None:
+        self.seen.clear()
+        self.most.clear()
 
     def asked(self, path: str) -> list[Seen]:
         return [seen for seen in list(self.seen) if seen.path.startswith(path)]

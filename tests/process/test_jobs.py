@@ -1,56 +1,18 @@
 """Jobs from the outside: definitions in, runs and calls out, whoever dies in between."""
 
 import json
-import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.mariadb import fresh_database
-from tests.process.job_stack import (
-    Caller,
-    JobStack,
-    Seen,
-    Service,
-    at,
-    seconds_of,
-    wait_until,
-)
+from tests.process.job_stack import FAR, JobStack, Service, at, seconds_of, wait_until
 
 JOBS = 8
 """Of each kind, all firing each second, when the ticker dies."""
-FAR = "0 0 0 1 1 *"
-"""Fires in January only: a job that is triggered by hand."""
-
-
-@pytest.fixture(scope="module", params=["sqlite", "mariadb"])
-def stack(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JobStack]:
-    folder = tmp_path_factory.mktemp("witness")
-    database: AbstractContextManager[str] = nullcontext("")
-    if request.param == "mariadb":
-        database = fresh_database(request.getfixturevalue("mariadb_server_url"))
-    failed = request.session.testsfailed
-    with database as url, JobStack(folder, url, beat_interval=0.5) as stack:
-        yield stack
-        if request.session.testsfailed > failed:
-            stack.show_logs()
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    service = Service()
-    yield service
-    service.close()
 
 
 # --- each branch of a firing ---------------------------------------------------------------------
@@ -219,137 +181,6 @@ def test_a_change_holds_for_the_very_next_firing(stack: JobStack) -> None:
         if run["status"] == "success" and at(run) > changed:
             assert stack.task(run["id"])["result"] == {"v": 2}
     assert len(set(seconds_of(stack.runs(job_id)))) == len(stack.runs(job_id))
-
-
-# --- calls ---------------------------------------------------------------------------------------
-
-
-def test_calls_are_made_with_their_templates_filled(stack: JobStack, service: Service) -> None:
-    path = f"/ok-{time.time_ns()}"
-    job_id = stack.job(
-        "calls",
-        http_method="POST",
-        target_url=service.url + path + "/{{job_id}}?at={{scheduled_time}}",
-        headers_json='{"X-Attempt": "{{attempt}}", "Authorization": "Bearer s3cr3t-word"}',
-        body_template='{"run": "{{run_id}}", "number": {{run_id}}}',
-    )
-    stack.wait_runs(job_id, 3, "success")
-    runs = {run["id"]: run for run in stack.settled(job_id) if run["status"] == "success"}
-    asked = service.asked(path)
-    assert sorted(json.loads(seen.body)["number"] for seen in asked) == sorted(runs)
-    for seen in asked:
-        run = runs[json.loads(seen.body)["number"]]
-        assert json.loads(seen.body)["run"] == str(run["id"])
-        when = time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime(at(run)))
-        assert seen.path == f"{path}/{job_id}?at={when}"
-        assert seen.headers["X-Attempt"] == "1"
-        assert seen.headers["Authorization"] == "Bearer s3cr3t-word"
-        assert re.fullmatch(rf"00-{run['trace_id']}-[0-9a-f]{{16}}-01", seen.headers["traceparent"])
-    shown = stack.task(min(runs))
-    assert shown["result"]["status_code"] == 200
-    assert "s3cr3t-word" not in json.dumps(shown["result"])
-
-
-def test_what_a_failed_call_was_answered_is_kept(stack: JobStack, service: Service) -> None:
-    policy = '{"max_attempts": 2, "delay": 0.01, "on": ["5xx"]}'
-    broken = {"cron_expr": FAR, "target_url": service.url + "/broken", "http_method": "POST"}
-    stack.job("retried", retry_policy_json=policy, **broken)
-    stack.job("final", retry_policy_json='{"max_attempts": 5, "on": ["timeout"]}', **broken)
-    stack.job(
-        "hangs", cron_expr=FAR, target_url=service.url + "/hang", timeout_seconds=1,
-        failure_action="RETRY",
-    )  # fmt: skip
-    ids = {name: stack.call("job.trigger", job=name)["task_id"]
-           for name in ("retried", "final", "hangs")}  # fmt: skip
-    shown = {name: stack.wait_task(task_id, "fail") for name, task_id in ids.items()}
-    assert (shown["retried"]["attempt"], shown["final"]["attempt"]) == (2, 1)
-    assert shown["retried"]["result"]["status_code"] == 500
-    assert "500" in shown["retried"]["info"]
-    assert (shown["hangs"]["cause"], shown["hangs"]["attempt"]) == ("timeout", 1)
-
-
-# --- callbacks -----------------------------------------------------------------------------------
-
-
-def test_callbacks_early_late_replayed_and_wrong(stack: JobStack, service: Service) -> None:
-    caller = Caller(stack)
-    early: dict[str, str] = {}
-
-    def answer_before(seen: Seen) -> None:
-        if seen.path == "/begin?early":
-            early["first"] = caller(seen, "success", result={"rows": 3})
-            early["second"] = caller(seen, "failure")
-
-    service.before_answer = answer_before
-    common: dict[str, Any] = {"cron_expr": FAR, "exec_type": "ASYNC", "http_method": "POST"}
-    for name, more in {
-        "early": {},
-        "usual": {},
-        "reports": {"retry_policy_json": {"max_attempts": 2, "delay": 0.01}},
-        "late": {"callback_timeout_sec": 1},
-    }.items():
-        url = f"{service.url}/begin?{name}"
-        stack.job(f"async-{name}", target_url=url, **common | more)
-    service.seen.clear()
-    ids = {name: stack.call("job.trigger", job=f"async-{name}")["task_id"]
-           for name in ("early", "usual", "reports", "late")}  # fmt: skip
-
-    shown = stack.wait_task(ids["early"], "success")
-    assert early == {"first": "kept", "second": "Conflict"}
-    assert shown["result"]["callback"] == {"rows": 3}
-    assert shown["result"]["answer"]["status_code"] == 202
-
-    shown = stack.wait_task(ids["usual"], "waiting_callback")
-    assert shown["why"].startswith("it waits for its callback until")
-    (seen,) = service.asked("/begin?usual")
-    (other,) = stack.wait_for(lambda: service.asked("/begin?late"), what="the call that is late")
-    assert caller(seen, "success", token="0" * 64) == "BadToken"
-    assert caller(seen, "success", token=other.headers["Drumline-Callback-Token"]) == "BadToken"
-    assert caller(seen, "progress", message="half way") == "noted"
-    assert stack.task(ids["usual"])["info"] == "half way"
-    assert caller(seen, "success") == "done"
-    assert stack.task(ids["usual"])["status"] == "success"
-    assert caller(seen, "success") == caller(seen, "failure") == "Conflict", "a replay"
-
-    stack.wait_task(ids["reports"], "waiting_callback")
-    (first,) = service.asked("/begin?reports")
-    assert caller(first, "failure", message="no space") == "done"
-    stack.wait_for(lambda: len(service.asked("/begin?reports")) == 2, what="the second attempt")
-    stack.wait_task(ids["reports"], "waiting_callback")
-    assert caller(first, "success") == "BadToken", "a token is for one attempt"
-    assert caller(service.asked("/begin?reports")[1], "failure", message="again") == "done"
-    assert stack.wait_task(ids["reports"], "fail")["info"] == "again"
-
-    shown = stack.wait_task(ids["late"], "fail")
-    assert shown["cause"] == "callback_timeout"
-    assert caller(other, "success") == "Conflict"
-
-    counted = counts_of(stack)
-    assert counted["BadToken"] >= 3 and counted["Conflict"] >= 4 and counted["timeout"] >= 1
-
-
-def counts_of(stack: JobStack) -> dict[str, float]:
-    """The callbacks that were counted, by what became of them."""
-    token = (stack.run_path / "api_token").read_text().strip()
-    gateway = HTTPConnection("127.0.0.1", stack.http_port, timeout=10)
-    gateway.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
-    text = gateway.getresponse().read().decode()
-    gateway.close()
-    found = re.findall(r'drumline_callbacks_total\{result="(\w+)"\} ([\d.]+)', text)
-    return {result: float(count) for result, count in found}
-
-
-def test_any_handler_may_wait_for_a_callback(stack: JobStack) -> None:
-    stack.job("begins", cron_expr=FAR, type="w.begin", param={"seconds": 60})
-    task_id = stack.call("job.trigger", job="begins")["task_id"]
-    shown = stack.wait_task(task_id, "waiting_callback")
-    assert shown["result"] == {
-        "began": f"http://127.0.0.1:{stack.http_port}/api/v1/callbacks/{task_id}"
-    }
-    token = (stack.folder / f"token-{task_id}").read_text()
-    callback = {"status": "success", "message": "thanks"}
-    stack.call("callback.receive", task_id=task_id, token=token, callback=callback)
-    assert (stack.task(task_id)["status"], stack.task(task_id)["info"]) == ("success", "thanks")
 
 
 # --- the command line ----------------------------------------------------------------------------

@@ -1,0 +1,31 @@
+"""What the tests of jobs share: a whole stack on each database, and a service to be called."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+
+from tests.mariadb import fresh_database
+from tests.process.job_stack import JobStack, Service
+
+
+@pytest.fixture(scope="module", params=["sqlite", "mariadb"])
+def stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JobStack]:
+    folder = tmp_path_factory.mktemp("witness")
+    database: AbstractContextManager[str] = nullcontext("")
+    if request.param == "mariadb":
+        database = fresh_database(request.getfixturevalue("mariadb_server_url"))
+    failed = request.session.testsfailed
+    with database as url, JobStack(folder, url, beat_interval=0.5) as stack:
+        yield stack
+        if request.session.testsfailed > failed:
+            stack.show_logs()
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    service = Service()
+    yield service
+    service.close()

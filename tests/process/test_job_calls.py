@@ -1,0 +1,216 @@
+"""The calls that jobs make, seen from the service that is called, and what it says back later."""
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from http.client import HTTPConnection
+from typing import Any
+
+from tests.process.job_stack import FAR, HUGE, Caller, JobStack, Seen, Service, at, seconds_of
+
+SECONDS = 60 if os.environ.get("DRUMLINE_TEST_LONG") else 8
+"""For how long every policy is tried."""
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def test_calls_are_made_with_their_templates_filled(stack: JobStack, service: Service) -> None:
+    path = f"/ok-{time.time_ns()}"
+    job_id = stack.job(
+        "calls",
+        http_method="POST",
+        target_url=service.url + path + "/{{job_id}}?at={{scheduled_time}}",
+        headers_json='{"X-Attempt": "{{attempt}}", "Authorization": "Bearer s3cr3t-word"}',
+        body_template='{"run": "{{run_id}}", "number": {{run_id}}}',
+    )
+    stack.wait_runs(job_id, 3, "success")
+    runs = {run["id"]: run for run in stack.settled(job_id) if run["status"] == "success"}
+    asked = service.asked(path)
+    assert sorted(json.loads(seen.body)["number"] for seen in asked) == sorted(runs)
+    for seen in asked:
+        run = runs[json.loads(seen.body)["number"]]
+        assert json.loads(seen.body)["run"] == str(run["id"])
+        when = time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime(at(run)))
+        assert seen.path == f"{path}/{job_id}?at={when}"
+        assert seen.headers["X-Attempt"] == "1"
+        assert seen.headers["Authorization"] == "Bearer s3cr3t-word"
+        assert re.fullmatch(rf"00-{run['trace_id']}-[0-9a-f]{{16}}-01", seen.headers["traceparent"])
+    shown = stack.task(min(runs))
+    assert shown["result"]["status_code"] == 200
+    assert "s3cr3t-word" not in json.dumps(shown["result"])
+
+
+def test_what_a_failed_call_was_answered_is_kept(stack: JobStack, service: Service) -> None:
+    policy = '{"max_attempts": 2, "delay": 0.01, "on": ["5xx"]}'
+    broken = {"cron_expr": FAR, "target_url": service.url + "/broken", "http_method": "POST"}
+    stack.job("retried", retry_policy_json=policy, **broken)
+    stack.job("final", retry_policy_json='{"max_attempts": 5, "on": ["timeout"]}', **broken)
+    stack.job(
+        "hangs", cron_expr=FAR, target_url=service.url + "/hang", timeout_seconds=1,
+        failure_action="RETRY",
+    )  # fmt: skip
+    ids = {name: stack.call("job.trigger", job=name)["task_id"]
+           for name in ("retried", "final", "hangs")}  # fmt: skip
+    shown = {name: stack.wait_task(task_id, "fail") for name, task_id in ids.items()}
+    assert (shown["retried"]["attempt"], shown["final"]["attempt"]) == (2, 1)
+    assert shown["retried"]["result"]["status_code"] == 500
+    assert "500" in shown["retried"]["info"]
+    assert (shown["hangs"]["cause"], shown["hangs"]["attempt"]) == ("timeout", 1)
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "ok/allow": {"overlap_action": "ALLOW"},
+    "slow/allow": {"overlap_action": "ALLOW"},
+    "slow/skip": {"overlap_action": "SKIP"},
+    "hang/replace": {"overlap_action": "CANCEL_PREV", "timeout_seconds": 5},
+    "slow/parallel": {
+        "overlap_action": "PARALLEL", "max_concurrency": 1, "concurrency_policy": "SKIP"
+    },
+    "slow/queue": {"max_concurrency": 1, "concurrency_policy": "QUEUE"},
+    "slow/limit-skip": {"max_concurrency": 1, "concurrency_policy": "SKIP"},
+    "slow/limit-parallel": {"max_concurrency": 1, "concurrency_policy": "PARALLEL"},
+    "broken/skip": {"failure_action": "SKIP"},
+    "broken/retry": {"failure_action": "RETRY"},
+    "broken/new": {"failure_action": "RUN_NEW"},
+    "broken/again": {"retry_policy_json": {"max_attempts": 3, "delay": 0.01, "on": ["5xx"]}},
+    "hang/timeout": {"timeout_seconds": 1},
+    "redirect/refused": {},
+    "huge/bounded": {},
+}  # fmt: skip
+EXPECTED = {
+    "ok": ("success", None),
+    "slow": ("success", None),
+    "huge": ("success", None),
+    "broken": ("fail", "error"),
+    "redirect": ("fail", "error"),
+    "hang": ("fail", "timeout"),
+}
+ALONE = {"slow/skip", "slow/queue", "slow/limit-skip"}
+
+
+def test_every_policy_calls_exactly_as_it_should(stack: JobStack, service: Service) -> None:
+    """Each second of each job is a run or a skip, and each attempt of a run is one call."""
+    service.forget()
+    about = "?run={{run_id}}&attempt={{attempt}}"
+    for path, fields in POLICIES.items():
+        stack.job(path, target_url=f"{service.url}/{path}{about}", catch_up_mode="FULL", **fields)
+    stack.wait_runs("ok/allow", SECONDS, "success", deadline=SECONDS + 30)
+    for path in POLICIES:
+        stack.call("job.disable", job=path)
+    for path in POLICIES:
+        kind = path.partition("/")[0]
+        runs = stack.settled(path, deadline=30)
+        seconds = seconds_of(runs)
+        assert sorted(seconds) == list(range(min(seconds), max(seconds) + 1)), path
+        called = Counter(calls_of(service, path))
+        assert set(called.values()) <= {1}, f"{path}: a call was made twice"
+        ended = [run for run in runs if run["status"] in ("success", "fail")]
+        assert ended or path == "hang/replace"
+        # A call that timed out may have done so before the service heard of it.
+        heard = [run for run in ended if run["cause"] != "timeout"]
+        wanted = {(run["id"], n + 1) for run in heard for n in range(run["attempt"])}
+        begun = {(run["id"], n + 1) for run in runs for n in range(run["attempt"])}
+        assert wanted <= set(called) <= begun, f"{path}: calls and runs differ"
+        assert {(run["status"], run["cause"]) for run in ended} <= {EXPECTED[kind]}, path
+        most = service.most[f"/{path}"]
+        assert (most == 1) if path in ALONE else most >= 1, f"{path}: {most} calls at once"
+        if path == "broken/again":
+            assert {run["attempt"] for run in ended} == {3}
+    assert max(service.most[f"/slow/{one}"] for one in ("allow", "parallel", "limit-parallel")) > 1
+    assert not service.asked("/ok/elsewhere"), "nobody is led elsewhere"
+    huge = stack.task(stack.runs("huge/bounded", "success")[0]["id"])["result"]
+    assert len(json.dumps(huge)) < 100_000 < HUGE
+
+
+def calls_of(service: Service, path: str) -> list[tuple[int, int]]:
+    """The (run, attempt) of each call that came."""
+    about = re.compile(r"run=(\d+)&attempt=(\d+)")
+    found = (about.search(seen.path) for seen in service.asked(f"/{path}?"))
+    return [(int(match[1]), int(match[2])) for match in found if match]
+
+
+# --- callbacks -----------------------------------------------------------------------------------
+
+
+def test_callbacks_early_late_replayed_and_wrong(stack: JobStack, service: Service) -> None:
+    caller = Caller(stack)
+    early: dict[str, str] = {}
+
+    def answer_before(seen: Seen) -> None:
+        if seen.path == "/begin?early":
+            early["first"] = caller(seen, "success", result={"rows": 3})
+            early["second"] = caller(seen, "failure")
+
+    service.before_answer = answer_before
+    common: dict[str, Any] = {"cron_expr": FAR, "exec_type": "ASYNC", "http_method": "POST"}
+    for name, more in {
+        "early": {},
+        "usual": {},
+        "reports": {"retry_policy_json": {"max_attempts": 2, "delay": 0.01}},
+        "late": {"callback_timeout_sec": 1},
+    }.items():
+        url = f"{service.url}/begin?{name}"
+        stack.job(f"async-{name}", target_url=url, **common | more)
+    service.forget()
+    ids = {name: stack.call("job.trigger", job=f"async-{name}")["task_id"]
+           for name in ("early", "usual", "reports", "late")}  # fmt: skip
+
+    shown = stack.wait_task(ids["early"], "success")
+    assert early == {"first": "kept", "second": "Conflict"}
+    assert shown["result"]["callback"] == {"rows": 3}
+    assert shown["result"]["answer"]["status_code"] == 202
+
+    shown = stack.wait_task(ids["usual"], "waiting_callback")
+    assert shown["why"].startswith("it waits for its callback until")
+    (seen,) = service.asked("/begin?usual")
+    (other,) = stack.wait_for(lambda: service.asked("/begin?late"), what="the call that is late")
+    assert caller(seen, "success", token="0" * 64) == "BadToken"
+    assert caller(seen, "success", token=other.headers["Drumline-Callback-Token"]) == "BadToken"
+    assert caller(seen, "progress", message="half way") == "noted"
+    assert stack.task(ids["usual"])["info"] == "half way"
+    assert caller(seen, "success") == "done"
+    assert stack.task(ids["usual"])["status"] == "success"
+    assert caller(seen, "success") == caller(seen, "failure") == "Conflict", "a replay"
+
+    stack.wait_task(ids["reports"], "waiting_callback")
+    (first,) = service.asked("/begin?reports")
+    assert caller(first, "failure", message="no space") == "done"
+    stack.wait_for(lambda: len(service.asked("/begin?reports")) == 2, what="the second attempt")
+    stack.wait_task(ids["reports"], "waiting_callback")
+    assert caller(first, "success") == "BadToken", "a token is for one attempt"
+    assert caller(service.asked("/begin?reports")[1], "failure", message="again") == "done"
+    assert stack.wait_task(ids["reports"], "fail")["info"] == "again"
+
+    shown = stack.wait_task(ids["late"], "fail")
+    assert shown["cause"] == "callback_timeout"
+    assert caller(other, "success") == "Conflict"
+
+    counted = counts_of(stack)
+    assert counted["BadToken"] >= 3 and counted["Conflict"] >= 4 and counted["timeout"] >= 1
+
+
+def counts_of(stack: JobStack) -> dict[str, float]:
+    """The callbacks that were counted, by what became of them."""
+    token = (stack.run_path / "api_token").read_text().strip()
+    gateway = HTTPConnection("127.0.0.1", stack.http_port, timeout=10)
+    gateway.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+    text = gateway.getresponse().read().decode()
+    gateway.close()
+    found = re.findall(r'drumline_callbacks_total\{result="(\w+)"\} ([\d.]+)', text)
+    return {result: float(count) for result, count in found}
+
+
+def test_any_handler_may_wait_for_a_callback(stack: JobStack) -> None:
+    stack.job("begins", cron_expr=FAR, type="w.begin", param={"seconds": 60})
+    task_id = stack.call("job.trigger", job="begins")["task_id"]
+    shown = stack.wait_task(task_id, "waiting_callback")
+    assert shown["result"] == {
+        "began": f"http://127.0.0.1:{stack.http_port}/api/v1/callbacks/{task_id}"
+    }
+    token = (stack.folder / f"token-{task_id}").read_text()
+    callback = {"status": "success", "message": "thanks"}
+    stack.call("callback.receive", task_id=task_id, token=token, callback=callback)
+    assert (stack.task(task_id)["status"], stack.task(task_id)["info"]) == ("success", "thanks")
