@@ -25,6 +25,7 @@ class Receiver:
                 receiver.told.append(Told({k.lower(): v for k, v in self.headers.items()}, body))
                 self.send_response(answers[place])
                 self.send_header("Content-Length", "0")
+                self.send_header("Location", "/elsewhere")  # for those who follow redirects
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:

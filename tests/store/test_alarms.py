@@ -68,6 +68,7 @@ def test_the_end_of_a_batch_is_told_once(world: World, listening: Callable[..., 
     row = world.batch_row(batch_id)
     world.database.write(lambda tx: batches.keep_status(tx, row))
     assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None, "it was late"
+    assert world.upkeep(batch_id) == "partial_fail", "looked at once more"
     (told,) = outbox(world)
     message = json.loads(told.body)
     assert (told.hook, told.event, message["type"]) == ("ops", "batch_end", "batch_end")
@@ -223,7 +224,7 @@ def tell(world: World) -> str:
 
 @pytest.mark.usefixtures("quick")
 def test_it_is_told_again_until_it_is_taken(world: World, listening: Callable[..., None]) -> None:
-    with closing(Receiver(500, 302, 204)) as receiver:
+    with closing(Receiver(500, 307, 204)) as receiver:
         ops = hook(url=receiver.url)
         listening(ops)
         before = count_of("failed"), count_of("delivered")
