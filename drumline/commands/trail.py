@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from drumline.commands import server
 from drumline.commands.base import REQUEST_ID_LIMIT, Change, Command, Context
@@ -22,8 +21,6 @@ from drumline.masking import masked_url
 if TYPE_CHECKING:
     from drumline.store.audit import Entry
     from drumline.store.tx import Tx
-
-log = structlog.get_logger()
 
 DONE = "done"
 REASON_LIMIT = 500
@@ -138,6 +135,9 @@ def note_refused(
     try:
         context.db.write(lambda tx: server.audit.write(tx, entry), tries=2)
     except StoreUnavailable as unavailable:
+        import structlog  # it brings rich with it, which the CLI's help need not wait for
+
+        log = structlog.get_logger()
         log.warning("A refusal is missing from the audit trail.", action="audit_missed",
                     command=kind.name, error=str(unavailable))  # fmt: skip
 

@@ -81,7 +81,7 @@ def _response(request: Request, endpoint: Endpoint, answer: dict[str, Any]) -> R
     if endpoint.tagged:
         headers["ETag"] = f'"{answer["version"]}"'
     if answer.get("next") is not None and endpoint.method == "GET":
-        headers["Link"] = f'<{_next_page(request, answer["next"])}>; rel="next"'
+        headers["Link"] = f'<{_next_page(request, endpoint, answer["next"])}>; rel="next"'
     return Response(
         msgspec.json.encode(answer),
         201 if endpoint.created else 200,
@@ -90,6 +90,9 @@ def _response(request: Request, endpoint: Endpoint, answer: dict[str, Any]) -> R
     )
 
 
-def _next_page(request: Request, before: Any) -> str:
-    pairs = [pair for pair in request.query_params.multi_items() if pair[0] != "before"]
-    return f"{quote(request.url.path)}?{urlencode([*pairs, ('before', before)])}"
+def _next_page(request: Request, endpoint: Endpoint, place: Any) -> str:
+    """The same list from where this page ends: below it if the newest come first."""
+    known = arguments.fields(commands.by_name(endpoint.command))
+    cursor = "before" if "before" in known else "after"
+    pairs = [pair for pair in request.query_params.multi_items() if pair[0] != cursor]
+    return f"{quote(request.url.path)}?{urlencode([*pairs, (cursor, place)])}"

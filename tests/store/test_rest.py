@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,6 +153,20 @@ def test_lists_come_in_pages_with_a_link_to_the_next(site: Site) -> None:
         assert relation == 'rel="next"'
         page = site("GET", target[1:-1].removeprefix(PREFIX))
     assert found == sorted(found, reverse=True) and len(found) == 5
+
+
+def test_a_list_that_counts_up_has_its_next_page_above(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(tx: object, sweep_id: int, after: int | None, limit: int) -> list[Any]:
+        first = 0 if after is None else after + 1
+        return [SimpleNamespace(item=first + n, created_at=0) for n in range(limit)]
+
+    monkeypatch.setattr("drumline.store.sweeps.get", lambda *_: SimpleNamespace(id=1))
+    monkeypatch.setattr("drumline.store.sweep_log.failed", failed)
+    page = site("GET", "/sweeps/1/failed?limit=2&after=4")
+    assert [one["index"] for one in page.document["failed"]] == [5, 6]
+    assert page.headers["link"] == '</api/v1/sweeps/1/failed?limit=2&after=6>; rel="next"'
 
 
 def test_workers_queue_handlers_and_status(site: Site) -> None:
