@@ -373,9 +373,9 @@ def test_a_body_of_another_type_is_refused(site: Site) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused(site: Site) -> None:
-    small, large = b" " * (2 * 2**20 + 1), b" " * (8 * 2**20 + 1)
+    small, large = b" " * (2 * 2**20 + 1), b" " * (4 * 2**20 + 1)
     require_problem(site("POST", "/tasks", raw=small), 413, "more than 2097152 bytes")
-    require_problem(site("POST", "/batches", raw=large), 413, "more than 8388608 bytes")
+    require_problem(site("POST", "/batches", raw=large), 413, "more than 4194304 bytes")
     assert site("POST", "/batches", raw=small).status == 400, "a batch may be larger"
     require_problem(site("POST", "/tasks", raw=iter([small])), 413, "more than")
 
