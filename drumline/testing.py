@@ -16,27 +16,39 @@ JSON here too. Timeouts are not held and nothing is retried: an attempt is one c
     undone = run(Switch, target_id="db-1", rollback=True, before_update=done.before)
 
 What the handler raises is raised; with `catch=True` it is the outcome's `error`.
+
+`run_sweep` does the same for a handler of sweeps: its hooks, then every item in order, each with
+its retries, which are not waited for.
+
+    swept = run_sweep(touch, items=["a", "b", "c"])
+    assert (swept.done, swept.failed, swept.stopped) == (3, {}, None)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from drumline.domain.part import HookParam
+from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import TaskState
+from drumline.domain.sweep import SweepState, may_change_extra
 from drumline.domain.task import BatchFacts, Body, Due, encode_body
 from drumline.errors import WrongUse
 from drumline.handlers.base import METHODS, FunctionHandler, Handler, Registered, specs_of
 from drumline.handlers.registry import registry
+from drumline.handlers.sweep import Item, Later, Parts, Running, Sweep, registered
 from drumline.runner.execute import Life, begun, drive, drive_async, life, result_text
+from drumline.runner.sweep.feeder import extra_text
+from drumline.runner.sweep.hooks import awaited, run_hook
 from drumline.task import Task
 
-__all__ = ["Outcome", "run"]
+__all__ = ["Outcome", "Swept", "run", "run_sweep"]
 
 
 @dataclass(frozen=True)
@@ -197,3 +209,97 @@ def _completed(steps: Life, is_async: bool) -> Any:
             reason="an event loop is running here: await asyncio.to_thread(run, …) instead"
         )
     return asyncio.run(drive_async(steps))
+
+
+# --- sweeps --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Swept:
+    """What became of a sweep."""
+
+    done: int = 0
+    """Every index before this one is over."""
+    failed: dict[int, BaseException] = field(default_factory=dict)
+    log: list[tuple[int, str]] = field(default_factory=list)
+    extra: Any = None
+    stopped: str | None = None
+    """Why its handler stopped it."""
+    waits: Later | None = None
+    """What `prepare` returned, if it is not ready: no item was run."""
+
+
+def run_sweep(
+    handler: str | Callable[[Item], Any] | Sweep | type[Sweep],
+    total: int | None = None,
+    *,
+    items: Sequence[str] | None = None,
+    extra: Any = None,
+    parallel: int = 1,
+    name: str = "test",
+) -> Swept:
+    """Run a sweep from its hooks to its last item. What a hook raises is raised."""
+    if (total is None) == (items is None):
+        raise WrongUse(reason="give either a total or items, one of the two")
+    count = len(items) if items is not None else total or 0
+    spec, sweep = _found_sweep(handler)
+    param = HookParam("create", 1, name, extra=extra_text(extra), end=count)
+    swept = Swept(extra=extra)
+    for hook in ("create", "prepare"):
+        ended = run_hook(sweep, msgspec.structs.replace(param, hook=hook), raises=True)
+        if ended.extra is not None:
+            swept.extra = msgspec.json.decode(ended.extra)
+        if ended.waits or ended.later is not None:
+            swept.waits = Later(ended.later)
+            return swept
+    running = _Rehearsal(name, swept, parallel)
+    retries = spec.sweep.item_retry.retries if spec.sweep else 0
+    while swept.done < count and swept.stopped is None:
+        text = None if items is None else items[swept.done]
+        for attempt in range(1, retries + 2):
+            try:
+                awaited(sweep.process(Item(running, swept.done, text, attempt)))
+                swept.failed.pop(swept.done, None)
+                break
+            except (Exception, SystemExit) as error:
+                swept.failed[swept.done] = error
+        swept.done += 1
+    return swept
+
+
+class _Rehearsal(Running):
+    """What items share in a test."""
+
+    sweep_id, fence = 1, 1
+
+    def __init__(self, name: str, swept: Swept, parallel: int) -> None:
+        self.name = name
+        self.swept = swept
+        self.parallel = parallel
+
+    @property
+    def extra(self) -> Any:
+        return self.swept.extra
+
+    def change_extra(self, value: Any) -> None:
+        may_change_extra(SweepState.RUNNING, self.parallel)
+        self.swept.extra = msgspec.json.decode(extra_text(value))
+
+    def log(self, item: int, message: str) -> None:
+        self.swept.log.append((item, message))
+
+    def stop(self, reason: str) -> None:
+        self.swept.stopped = reason
+
+
+def _found_sweep(handler: Any) -> tuple[HandlerSpec, Sweep]:
+    if isinstance(handler, type) and issubclass(handler, Sweep):
+        handler = handler()
+    if isinstance(handler, Sweep):
+        (parts, _) = registered(handler, f"{type(handler).__module__}", handler.process)
+        return parts.spec, handler
+    for spec in registry.manifest():
+        found = registry[spec.key].handler
+        if isinstance(found, Parts) and handler in (spec.type, found.sweep.process):
+            return spec, found.sweep
+    raise WrongUse(reason=f"{handler!r} is no registered handler of sweeps")

@@ -206,7 +206,7 @@ def ready(tx: Tx, row: Row[Any]) -> Row[Any]:
 def stop(tx: Tx, row: Row[Any], by: Actor, reason: str, *, kill: bool = False) -> Row[Any]:
     """Have it stop: no task of it starts any more, and those that run are asked to end."""
     target = rules.stop(SweepState(row.state), by, asked=row.asked)
-    if target is not row.state:
+    if target != row.state:
         row = move(tx, row, target, by, asked=True, reason=reason[:REASON_LIMIT])
     _stop_tasks(tx, row, STOP_KILL if kill else STOP_CANCEL)
     return conclude(tx, row)
@@ -214,6 +214,7 @@ def stop(tx: Tx, row: Row[Any], by: Actor, reason: str, *, kill: bool = False) -
 
 def conclude(tx: Tx, row: Row[Any]) -> Row[Any]:
     """If nothing of it runs any more, it is finished or stopped."""
+    row = tx.execute(select(sweep).where(sweep.c.id == row.id)).one()
     parts = parts_of(tx, [row.id])[row.id]
     if row.hook_task_id is not None or any(part.task_id is not None for part in parts):
         return row

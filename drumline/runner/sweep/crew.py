@@ -27,6 +27,8 @@ from drumline.runner.sweep.feeder import Feeder
 BLOCK_SECONDS = 0.02
 LARGEST_BLOCK = 65_536
 GROWTH = 8
+LANDING = 20
+"""Milliseconds in which an exception that was sent to a thread must have come up in it."""
 INTERRUPT = signal.SIGRTMIN + 1
 """Sent by the watch to the main thread, to strike into an item that has timed out."""
 
@@ -62,6 +64,12 @@ class Slot:
 
     def leave_block(self) -> None:
         self.halt = True
+
+    def caught(self, error: BaseException) -> None:
+        """Its item has raised this."""
+        self.busy = False
+        if isinstance(error, ItemTimedOut):
+            self.struck = False
 
     def passed(self) -> range:
         """The items of its block that are over."""
@@ -219,7 +227,7 @@ def _run_block(work: Work, slot: Slot, block: range) -> int:
                 except Stopped:
                     raise
                 except BaseException as error:
-                    slot.busy = False
+                    slot.caught(error)
                     if feeder.aborted:
                         return index
                     text = None if texts is None else texts[index - first]
@@ -230,7 +238,7 @@ def _run_block(work: Work, slot: Slot, block: range) -> int:
                 if slot.halt:
                     return index + 1
         except ItemTimedOut as error:
-            slot.busy = slot.struck = False
+            slot.caught(error)
             if slot.late == (slot.index, slot.attempt):
                 feeder.failed(slot.index, error_line(error, work.timeout))
             slot.attempt = 1
@@ -242,10 +250,8 @@ def _again(work: Work, slot: Slot, index: int, text: str | None, error: BaseExce
     sweep was stopped before it was over."""
     feeder, retry, tries = work.feeder, work.retry, 1
     while True:
-        struck = isinstance(error, ItemTimedOut)
-        if struck:
-            slot.struck = False
-        if not struck or slot.late == (index, slot.attempt):  # else it was meant for another
+        ours = not isinstance(error, ItemTimedOut) or slot.late == (index, slot.attempt)
+        if ours:  # else it was meant for the item before
             if tries > retry.retries:
                 break
             if _stopped_within(feeder, retry.backoff(tries, random.random())):
@@ -261,7 +267,7 @@ def _again(work: Work, slot: Slot, index: int, text: str | None, error: BaseExce
         except Stopped:
             raise
         except BaseException as again:
-            slot.busy = False
+            slot.caught(again)
             if feeder.aborted:
                 return False
             error = again
@@ -277,8 +283,12 @@ def _leave(slot: Slot) -> None:
         try:
             with slot.guard:
                 slot.index = -1
-            while slot.struck:
+            # It comes with the next lines of Python that we run, unless the item swallowed it.
+            for _ in range(LANDING):
+                if not slot.struck:
+                    break
                 time.sleep(0.001)
+            slot.struck = False
             return
         except ItemTimedOut:
             slot.struck = False

@@ -13,8 +13,8 @@ from drumline.handlers.sweep import LONGEST_LATER, Later, Preparation, Refused, 
 from drumline.runner.sweep.feeder import extra_text
 
 
-def run_hook(handler: Sweep, param: HookParam) -> HookEnd:
-    """Run one hook, and say what it came to."""
+def run_hook(handler: Sweep, param: HookParam, *, raises: bool = False) -> HookEnd:
+    """Run one hook, and say what it came to; a refusal may be raised instead of said."""
     creating = param.hook == "create"
     total, identity = None, None
     if not creating and param.source is not None:
@@ -25,8 +25,10 @@ def run_hook(handler: Sweep, param: HookParam) -> HookEnd:
         opened.items.close()
     sweep = Preparation(param, total)
     try:
-        said = _awaited(handler.create(sweep) if creating else handler.prepare(sweep))
+        said = awaited(handler.create(sweep) if creating else handler.prepare(sweep))
     except Refused as refused:
+        if raises:
+            raise
         return HookEnd(refused=str(refused) or "its handler refused it")
     if creating:
         return HookEnd()
@@ -35,7 +37,8 @@ def run_hook(handler: Sweep, param: HookParam) -> HookEnd:
     return HookEnd(None, later, waits, total, identity, extra)
 
 
-def _awaited(value: Any) -> Any:
+def awaited(value: Any) -> Any:
+    """What a handler returned, whether or not it is `async def`."""
     if not inspect.isawaitable(value):
         return value
 

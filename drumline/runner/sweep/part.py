@@ -44,9 +44,11 @@ class PartRun:
                 self.pulse.crew = self.crew = self._crew(work)
                 self.crew.run()
         except BaseException:
+            self.crew = None
             self.pulse.abandon()
             raise
         finally:
+            self.crew = None  # nothing is left for an ask to strike into
             if items is not None:
                 items.close()
         if self.feeder.aborted:

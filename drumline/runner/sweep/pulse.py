@@ -64,6 +64,8 @@ class Pulse:
         self._wake()
         while self._thread.is_alive():
             self._thread.join(0.5)  # so that a signal finds the main thread awake
+        os.close(self._wake_out)
+        os.close(self._wake_in)
 
     def abandon(self) -> None:
         """End without another checkpoint."""
@@ -81,10 +83,6 @@ class Pulse:
         except BaseException as error:
             self.error = error
             self.feeder.close("its runner broke")
-        finally:
-            self.feeder.wake = lambda: None
-            os.close(self._wake_out)
-            os.close(self._wake_in)
 
     def _is_over(self) -> bool:
         return self.lost or (self._finishing and self.feeder.is_stored())
@@ -127,7 +125,7 @@ class Pulse:
             if doing is None or doing != seen:
                 self._seen[slot] = (doing, now)
                 continue
-            if now - slot.begun > LONGEST_BLOCK:
+            if now - slot.begun > min(LONGEST_BLOCK, self.timeout):
                 slot.halt = True
                 self.feeder.passed(slot.passed())
             if now - since > self.timeout + GRACE:
