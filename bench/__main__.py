@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import footprint, jobs, latency, throughput
+from bench import footprint, jobs, latency, sweeps, throughput
 from bench.figure import Figure, Measure
 
 ALL: dict[str, Measure] = {
@@ -17,6 +17,7 @@ ALL: dict[str, Measure] = {
     "P2": throughput.durable_sqlite,
     "P3": latency.start_of_one,
     "P4": jobs.punctuality,
+    "P6": sweeps.items,
     "P8": jobs.calls,
     "P9": footprint.idle,
     "P10": latency.first_task,

@@ -187,7 +187,9 @@ def register_sweep(factory: Callable[[], Sweep]) -> None:
     made = factory()
     if not isinstance(made, Sweep):
         raise WrongUse(reason=f"{factory!r} made {made!r}, which is not a drumline.Sweep")
-    add(made, f"{type(made).__module__}:{type(made).__qualname__}", type(made).process)
+    kind = type(made)
+    documented = kind.process if kind.process.__doc__ else kind
+    add(made, f"{kind.__module__}:{kind.__qualname__}", documented)
 
 
 def sweep(

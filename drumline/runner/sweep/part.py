@@ -8,8 +8,9 @@ from drumline.errors import Conflict
 from drumline.handlers.base import Registered
 from drumline.handlers.sweep import Parts
 from drumline.runner.execute import NotOurs, Stopped
-from drumline.runner.sweep.crew import Alone, Crew, EventLoop, Threads, Work
+from drumline.runner.sweep.crew import Alone, Crew, Threads, Work
 from drumline.runner.sweep.feeder import Feeder
+from drumline.runner.sweep.loop_crew import EventLoop
 from drumline.runner.sweep.pulse import Pipe, Pulse
 from drumline.task import Task
 
