@@ -92,7 +92,10 @@ class _Download:
         resolver = CheckedResolver(self.rules)
         timeout = ClientTimeout(total=None, sock_connect=SILENCE, sock_read=SILENCE)
         async with ClientSession(
-            connector=connector(resolver), timeout=timeout, trust_env=False, auto_decompress=True
+            connector=connector(resolver),
+            timeout=timeout,
+            trust_env=False,
+            headers={"Accept-Encoding": "identity"},  # what is gone on with is counted in bytes
         ) as session:
             try:
                 return await self._open(session)

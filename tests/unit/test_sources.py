@@ -1,0 +1,156 @@
+"""Item sources as a runner opens them: a real file, a list, and a real server on this machine."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from drumline.config import Settings
+from drumline.domain.part import Source
+from drumline.errors import Conflict, DrumlineError, WrongUse
+from drumline.runner.sweep.sources import Opened, open_source
+
+LINES = [f"item {n} ü" for n in range(5000)]
+BODY = "".join(f"{line}\n" for line in LINES).encode()
+
+
+class Server:
+    """Serves one body; counts who asked for what."""
+
+    def __init__(self) -> None:
+        self.body = BODY
+        self.headers: dict[str, str] = {"ETag": '"one"'}
+        self.breaks_at: int | None = None
+        self.ranges = True
+        self.asked: list[str] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                wanted = self.headers.get("Range", "")
+                server.asked.append(wanted)
+                start = int(wanted[6:-1]) if wanted and server.ranges else 0
+                if self.path == "/elsewhere":
+                    self.send_response(302)
+                    self.send_header("Location", "/")
+                    self.end_headers()
+                    return
+                self.send_response(206 if start else 404 if self.path == "/none" else 200)
+                body = server.body[start:]
+                for name, value in server.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body[: server.breaks_at])
+                self.close_connection = True
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+
+
+def opened(source: Source, folder: Path, loopback: bool = True) -> Opened:
+    settings = Settings(run_dir=str(folder), http_allow_loopback=loopback)
+    return open_source(7, source, lambda: False, settings)
+
+
+def read(found: Opened) -> list[str]:
+    with found.items as items:
+        return items.read(0, items.total)
+
+
+def test_a_url_is_fetched_once_and_read_by_index(server: Server, tmp_path: Path) -> None:
+    source = Source(server.url, None)
+    first = opened(source, tmp_path)
+    assert read(first) == LINES
+    server.breaks_at = 0
+    again = opened(Source(server.url, None, first.identity, 5000), tmp_path)
+    assert again.items[4711] == LINES[4711], "its body was not asked for again"
+    again.items.close()
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_download_that_broke_off_is_gone_on_with(
+    server: Server, tmp_path: Path, ranges: bool
+) -> None:
+    server.ranges, server.breaks_at = ranges, 50_000
+    with pytest.raises(WrongUse, match="cannot be fetched"):
+        opened(Source(server.url, None), tmp_path)
+    server.breaks_at = None
+    assert read(opened(Source(server.url, None), tmp_path)) == LINES
+    assert any(asked.startswith("bytes=") for asked in server.asked)
+
+
+def test_another_content_is_not_taken_for_the_one_that_was_counted(
+    server: Server, tmp_path: Path
+) -> None:
+    first = opened(Source(server.url, None), tmp_path)
+    first.items.close()
+    server.headers["ETag"] = '"two"'
+    with pytest.raises(Conflict, match="has changed since it was counted"):
+        opened(Source(server.url, None, first.identity, 5000), tmp_path)
+
+
+def test_what_cannot_be_recognised_is_compared_by_its_length(
+    server: Server, tmp_path: Path
+) -> None:
+    server.headers = {}
+    first = opened(Source(server.url, None), tmp_path)
+    assert read(first) == LINES
+    elsewhere = tmp_path / "another node"
+    again = opened(Source(server.url, None, first.identity, 5000), elsewhere)
+    assert read(again) == LINES
+    server.body += b"one more\n"
+    third = tmp_path / "a third"
+    with pytest.raises(Conflict, match="has changed"):
+        opened(Source(server.url, None, first.identity, 5000), third)
+
+
+@pytest.mark.parametrize(("path", "says"), [("none", "answers 404"), ("elsewhere", "answers 302")])
+def test_only_the_answer_itself_counts(
+    server: Server, tmp_path: Path, path: str, says: str
+) -> None:
+    with pytest.raises(WrongUse, match=says):
+        opened(Source(server.url + path, None), tmp_path)
+
+
+def test_only_addresses_that_may_be_called_are(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(DrumlineError, match="loopback"):
+        opened(Source(server.url, None), tmp_path, loopback=False)
+    assert server.asked == []
+    with pytest.raises(DrumlineError, match="metadata"):
+        opened(Source("http://169.254.169.254/latest", None), tmp_path)
+    with pytest.raises(WrongUse, match="ftp://"):
+        opened(Source("ftp://127.0.0.1/x", None), tmp_path)
+
+
+def test_a_stop_ends_a_download(server: Server, tmp_path: Path) -> None:
+    settings = Settings(run_dir=str(tmp_path), http_allow_loopback=True)
+    with pytest.raises(Conflict, match="stopped while they were fetched"):
+        open_source(7, Source(server.url, None), lambda: True, settings)
+
+
+def test_lists_and_files(tmp_path: Path) -> None:
+    assert read(opened(Source(None, ("a", "", "c")), tmp_path)) == ["a", "", "c"]
+    file = tmp_path / "items.txt"
+    file.write_bytes(BODY)
+    first = opened(Source(str(file), None), tmp_path)
+    assert read(first) == LINES
+    file.write_bytes(BODY + b"more\n")
+    with pytest.raises(Conflict, match="has changed"):
+        opened(Source(str(file), None, first.identity, 5000), tmp_path)
+    with pytest.raises(WrongUse, match="cannot be read"):
+        opened(Source(str(tmp_path / "none"), None), tmp_path)
