@@ -36,7 +36,9 @@ SECOND = 1_000_000
 DAY = 86_400 * SECOND
 LOOK_SECONDS = 1.0
 CLOSEST_LOOKS = 0.05
-"""However often others ring: a look costs some milliseconds."""
+LOOKS_SHARE = 4
+"""However often others ring: after a look there is a pause of so many times what it took, so that
+what is due has its turn."""
 FOLLOW_SECONDS = 0.25
 QUEUE_SECONDS = 0.1
 JOBS_A_SLICE = 200
@@ -60,7 +62,7 @@ class Ticker:
         self.next_fire: Timer | None = None
         self.next_slice: Timer | None = None
         self.next_look: Timer | None = None
-        self.looked = loop.now()
+        self.rested = loop.now()
         self.following: Timer | None = None
         self.queues: Timer | None = None
         self.step = int(settings.migrate_step * SECOND)
@@ -80,13 +82,15 @@ class Ticker:
     def receive(self, message: AnyMessage) -> None:
         """Something is new, perhaps a job."""
         if isinstance(message, Trigger) and self.next_look is None:
-            wait = max(0.0, self.looked + CLOSEST_LOOKS - self.loop.now())
+            wait = max(0.0, self.rested - self.loop.now())
             self.next_look = self.loop.call_later(wait, self.look)
 
     def look(self) -> None:
         self.next_look = None
-        self.looked = self.loop.now()
+        begun = self.loop.now()
         self.guarded(self.look_around)()
+        spent = self.loop.now() - begun
+        self.rested = begun + spent + max(CLOSEST_LOOKS, LOOKS_SHARE * spent)
 
     def look_around(self) -> None:
         until = self.database.now() + self.step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 
 import click
@@ -32,6 +34,7 @@ ALL: dict[str, Measure] = {
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write the figures here.")
 def main(quick: bool, only: tuple[str, ...], file: Path | None) -> None:
     """Measure Drumline on this machine. Nothing else should run meanwhile."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave no processes behind
     console = Console(stderr=True)
     figures: list[Figure] = []
     for name in only or ALL:

@@ -17,34 +17,35 @@ import aiohttp
 from aiohttp import web
 
 from bench.figure import Figure
-from bench.handlers import FOLDER_VARIABLE, read_starts
+from bench.handlers import FOLDER_VARIABLE, Start, read_starts
 from bench.throughput import POLL_SECONDS, mariadb, submit
 from tests.stack import Stack, free_port
 
 JOBS = 1000
 AT_ONCE = 500
-CHUNK = 10_000
+CHUNK = 5_000
 
 
 def punctuality(quick: bool) -> list[Figure]:
+    seconds, count = (10, 10_000) if quick else (60, 100_000)
     figures = []
-    for where, database in (("SQLite", nullcontext("")), ("MariaDB", mariadb())):
-        with database as url:
-            figures.append(_firings(url, where, 10 if quick else 60))
-            figures += _one_second(url, where, 10_000 if quick else 100_000)
+    for where in ("SQLite", "MariaDB"):
+        figures.append(_firings(where, seconds))
+        figures.append(_one_second(where, count))
     return figures
 
 
-def _firings(url: str, where: str, seconds: int) -> Figure:
+def _firings(where: str, seconds: int) -> Figure:
     """A thousand jobs, each fires every second."""
-    with _witnessed(url) as (stack, folder):
+    with _witnessed(where) as (stack, folder):
         job = {"cron_expr": "* * * * * *", "type": "bench.witness"}
         for number in range(JOBS):
             stack.call("job.create", name=f"every-second-{number}", **job)
+        # What fell behind while the jobs were being made is not what is measured.
+        stack.wait_for(lambda: _is_in_time(folder) or None, 60, "a start in time")
         begun = time.time()
-        stack.wait_for(
-            lambda: _last(folder) > begun + seconds + 2 or None, seconds + 60, "the firings"
-        )
+        end = begun + seconds + 2
+        stack.wait_for(lambda: _last(folder).at > end or None, seconds + 60, "the firings")
         starts = [s for s in read_starts(folder) if begun + 1 < s.due < begun + 1 + seconds]
     assert len(starts) == len({s.task_id for s in starts}), "one ran twice"
     late = statistics.quantiles((s.at - s.due for s in starts), n=100)[98] * 1000
@@ -52,9 +53,9 @@ def _firings(url: str, where: str, seconds: int) -> Figure:
     return Figure("P4", what, late, "ms", 50, higher_is_better=False)
 
 
-def _one_second(url: str, where: str, count: int) -> list[Figure]:
+def _one_second(where: str, count: int) -> Figure:
     """One-shot tasks that are all due at the same time."""
-    with _witnessed(url) as (stack, folder):
+    with _witnessed(where) as (stack, folder):
         due = time.time() + count / 5_000 + 2
         at = datetime.fromtimestamp(due, UTC).isoformat()
         for _ in range(0, count, CHUNK):
@@ -69,20 +70,27 @@ def _one_second(url: str, where: str, count: int) -> list[Figure]:
     assert min(s.at for s in starts) >= due, "one ran early"
     spent = max(s.at for s in starts) - due
     what = f"{count:,} tasks due in one second, {where}: the last start"
-    return [Figure("P4b", what, spent, "s", 8, higher_is_better=False)]
+    return Figure("P4b", what, spent, "s", 8, higher_is_better=False)
 
 
 @contextmanager
-def _witnessed(url: str) -> Iterator[tuple[Stack, Path]]:
-    with tempfile.TemporaryDirectory() as folder:
+def _witnessed(where: str) -> Iterator[tuple[Stack, Path]]:
+    """A stack on an empty database, and where its handlers write down their starts."""
+    database = mariadb() if where == "MariaDB" else nullcontext("")
+    with tempfile.TemporaryDirectory() as folder, database as url:
         stack = Stack(url, workers=2, imports=("bench.handlers",))
         stack.environment[FOLDER_VARIABLE] = folder
         with stack:
             yield stack, Path(folder)
 
 
-def _last(folder: Path) -> float:
-    return max((start.at for start in read_starts(folder, tail=1)), default=0.0)
+def _last(folder: Path) -> Start:
+    return max(read_starts(folder, tail=1), default=Start(0, 0.0, 0.0))
+
+
+def _is_in_time(folder: Path) -> bool:
+    starts = read_starts(folder, tail=JOBS)
+    return bool(starts) and all(start.at - start.due < 1 for start in starts)
 
 
 # --- calls ---------------------------------------------------------------------------------------
