@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 import zmq
 
 from actors.loop import Loop
+from actors.peer import Peer
 from drumline import metrics
 from drumline.config import Settings
 from drumline.domain.bundles import Means
@@ -52,21 +52,6 @@ RESEND_SECONDS = 2.0
 EVERYTHING = "*"
 REFILL = 8
 """A full loop gets more when this part of it is free."""
-
-
-@dataclass
-class Peer:
-    """Someone who said hello."""
-
-    hello: Hello
-    free_since: float
-    outbox: Outbox[Bundle] = field(default_factory=Outbox)
-    asynchronous: frozenset[str] = frozenset()
-    synchronous: frozenset[str] = frozenset()
-    sweeps: frozenset[str] = frozenset()
-    """Those of the synchronous ones that take a worker for as long as they run."""
-    kill_at: dict[tuple[int, int], float] = field(default_factory=dict)
-    draining: bool = False
 
 
 class Dispatcher:
@@ -338,7 +323,7 @@ class Dispatcher:
             case "queue":
                 return self.describe()
             case "workers":
-                return {"workers": [self.describe_worker(p) for _, p in self.workers()]}
+                return {"workers": [p.describe() for _, p in self.workers()]}
             case "drain":
                 return self.drain(ask.name)
             case "kill":
@@ -359,17 +344,8 @@ class Dispatcher:
             "free_workers": sum(not p.outbox.held for _, p in workers),
             "paused": list(self.paused),
             "finished": self.finished,
-        }
-
-    @staticmethod
-    def describe_worker(peer: Peer) -> dict[str, Any]:
-        return {
-            "name": peer.hello.name,
-            "pid": peer.hello.pid,
-            "keeper": peer.hello.incarnation,
-            "state": "draining" if peer.draining else "busy" if peer.outbox.held else "free",
-            "tasks": sorted(peer.outbox.held)[:20],
-            "holds": len(peer.outbox.held),
+            "sweeps": len(self.parts),
+            "sweep_cap": self.sweep_cap,
         }
 
     def drain(self, name: str) -> dict[str, Any]:

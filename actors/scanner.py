@@ -57,6 +57,7 @@ class Scanner:
         self.parts: set[int] = set()
         """Those fed that are partitions of sweeps."""
         self.parts_here = 0
+        self.reckon_at = 0.0
         self.timer: Timer | None = None
         self.queued = 0
         self.finished = 0
@@ -108,6 +109,7 @@ class Scanner:
         """Something new is there, perhaps more urgent than where we are: look from the top."""
         self.cursor = None
         self.upkeep_asked = True
+        self.reckon_at = 0.0
         self.scan_in(0)
 
     # --- the scan --------------------------------------------------------------------------------
@@ -136,14 +138,9 @@ class Scanner:
         """Feed what is due; returns after how many seconds to look again."""
         now = self.database.now()
         region = self.settings.region
-        self.paused, demand = self.database.read(
-            lambda tx: (
-                tuple(pauses.current(tx, region)),
-                sweep_parts.demand(tx, region, self.settings.node_name),
-            )
-        )
-        self.sweep_cap = node_cap(self.settings.most_sweeps, demand.wanted, demand.nodes)
-        self.parts_here = demand.here
+        self.paused = tuple(self.database.read(lambda tx: pauses.current(tx, region)))
+        if self.loop.now() >= self.reckon_at:
+            self.reckon()
         self.send([])
         if self.room <= 0:
             return self.settings.scan_interval
@@ -167,6 +164,14 @@ class Scanner:
         if self.soon:
             wait = min(wait, max(0.0, (self.soon[0][0] - now) / 1e6))
         return wait
+
+    def reckon(self) -> None:
+        """How many sweeps this node may run: its share of all, and never more than set."""
+        region, node = self.settings.region, self.settings.node_name
+        demand = self.database.read(lambda tx: sweep_parts.demand(tx, region, node))
+        self.sweep_cap = node_cap(self.settings.most_sweeps, demand.wanted, demand.nodes)
+        self.parts_here = demand.here
+        self.reckon_at = self.loop.now() + self.settings.scan_interval
 
     def page(self, tx: Tx, horizon: int, wanted: int) -> tuple[list[tuple[Cursor, int]], list[Due]]:
         """The next ids in order, and the tasks behind those we have not passed on yet."""

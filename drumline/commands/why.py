@@ -11,6 +11,7 @@ from drumline.commands import server
 from drumline.commands.base import Context
 from drumline.commands.fields import iso
 from drumline.domain.states import DUE, Phase, TaskState
+from drumline.domain.sweep import PARTS
 from drumline.errors import NotReachable
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int
     workers: int
     free: int
+    sweeps: int = 0
+    sweep_cap: int = 0
     holders: dict[int, str] = msgspec.field(default_factory=dict)
     """Who has been given which task."""
 
@@ -95,6 +98,8 @@ def look_at_dispatcher(context: Context) -> Room | None:
         capacity=queue["capacity"],
         workers=queue["pool_size"],
         free=queue["free_workers"],
+        sweeps=queue.get("sweeps", 0),
+        sweep_cap=queue.get("sweep_cap", 0),
         holders={task_id: worker["name"] for worker in workers for task_id in worker["tasks"]},
     )
 
@@ -141,6 +146,8 @@ def _in_line(task: Facts, room: Room | None) -> str:
         return "there is no worker"
     if task.id in room.holders:
         return f"{room.holders[task.id]} has it and is about to start it"
+    if task.key.startswith(f"{PARTS}/") and room.sweeps >= room.sweep_cap:
+        return f"this node runs {room.sweeps} sweeps already, and {room.sweep_cap} are its share"
     others = f"more than {FAR}" if task.ahead >= FAR else str(task.ahead)
     workers = f"{room.free} of {room.workers} workers are free"
     if room.length >= room.capacity:
