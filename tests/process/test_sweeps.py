@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -358,9 +359,46 @@ def _kill(stack: SweepStack, what: str) -> None:
         ]
         os.kill(found[0]["pid"], signal.SIGKILL)
         return
+    _kill_node(stack)
+    stack.up()
+
+
+def _kill_node(stack: SweepStack) -> None:
     for pids in stack.processes().values():
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     stack.wait_for(lambda: not stack.processes() or None, 10, "all to be dead")
-    stack.up()
+
+
+def test_partitions_spread_over_nodes_and_pass_on_when_one_dies(
+    mariadb_server_url: str, tmp_path: Path
+) -> None:
+    settings: dict[str, object] = {
+        "workers": 4, "beat_interval": 0.3, "lease": 2.0, "dead_after": 3.0, "reap_interval": 0.3,
+    }  # fmt: skip
+    with (
+        fresh_database(mariadb_server_url) as url,
+        SweepStack(tmp_path, url, node="one", **settings) as one,
+        SweepStack(tmp_path, url, node="two", **settings) as two,
+    ):
+        one.create("wide", "w.slow", 4_000, partitions=4, parallel=4, rate=200)
+
+        def nodes() -> dict[str, int]:
+            """How many partitions run on each node, by the owners of their tasks."""
+            tasks = [part["task_id"] for part in two.sweep("wide")["parts"] if part["running"]]
+            keepers = [two.call("task.show", task_id=task_id)["keeper"] for task_id in tasks]
+            workers = two.call("worker.list")["workers"]
+            homes = {worker["keeper"]: worker["node"] for worker in workers}
+            return Counter(homes.get(keeper, "") for keeper in keepers)
+
+        two.wait_for(lambda: nodes() == {"one": 2, "two": 2} or None, what="two on each node")
+        before = two.wait_done("wide", 400)["done"]
+        _kill_node(one)
+        two.wait_for(lambda: nodes() == {"two": 3} or None, 20, "as many as a node may run")
+        assert two.sweep("wide")["done"] >= before
+        finished = two.wait_state("wide", *OVER, deadline=60)
+        assert (finished["state"], finished["errors"]) == ("finished", 0)
+        marks = two.marks("wide")[:]
+        assert marks.count(b"\0") == 0
+        assert sum(marks) - 4_000 <= window_size(200, 0.0, 1)
