@@ -13,7 +13,7 @@ from sqlalchemy import Row, insert, update
 from drumline.domain.alarms import Event
 from drumline.domain.part import HookEnd, Line, PartEnd
 from drumline.domain.policy import HandlerSpec, SweepTraits
-from drumline.domain.sweep import HOOKS, PARTS, SweepState
+from drumline.domain.sweep import HOOKS, PARTS, Actor, SweepState
 from drumline.domain.verdict import End, Outcome
 from drumline.errors import Conflict, DrumlineError, NotFound, WrongUse
 from drumline.store import runs, sweep_log, sweep_parts, sweeps
@@ -363,6 +363,15 @@ def test_stops_and_starts_that_do_not_fit_are_refused(desk: Desk, world: SweepWo
     for key in ("nothing", 999):
         with pytest.raises(NotFound, match="no sweep"):
             desk("sweep.start", sweep=key)
+
+
+def test_a_move_from_what_is_no_longer_so_is_not_made(desk: Desk, world: SweepWorld) -> None:
+    begin(desk, start=False)
+    stale = world.show("s")
+    desk("sweep.update", sweep="s", rate=3)
+    with pytest.raises(runs.Raced):
+        world.database.write(lambda tx: sweeps.move(tx, stale, SweepState.RUNNING, Actor.OPERATOR))
+    assert world.show("s").state == "created"
 
 
 def test_tasks_of_a_sweep_are_its_own(desk: Desk, world: SweepWorld) -> None:

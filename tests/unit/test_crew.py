@@ -17,11 +17,13 @@ from drumline.domain.part import Live, PartEnd, PartFacts
 from drumline.domain.policy import Retry
 from drumline.domain.states import TaskState
 from drumline.domain.task import Body, Due, encode_body
+from drumline.errors import Conflict
 from drumline.handlers.base import Registered
 from drumline.handlers.sweep import Item, Sweep, registered
 from drumline.runner.execute import NotOurs, Stopped
 from drumline.runner.frames import Channel, Flush, Flushed, Frame, ToKeeper, ToRunner
 from drumline.runner.sweep import pulse
+from drumline.runner.sweep.crew import Work
 from drumline.runner.sweep.part import PartRun
 from drumline.runner.sweep.pulse import Pipe
 from drumline.task import Task
@@ -323,6 +325,36 @@ def test_an_ask_ends_it_at_once(kind: str) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - began < 3.0
+
+
+@pytest.mark.parametrize("kind", ["alone", "threads", "loop"])
+def test_a_source_that_fails_ends_it_with_that_error(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed_source(self: Work, block: range) -> None:
+        if 100 in block:
+            raise Conflict(reason="items: the source has changed")
+
+    async def loops(item: Item) -> None: ...
+
+    monkeypatch.setattr(Work, "texts", changed_source)
+    work = loops if kind == "loop" else lambda item: None
+    with pytest.raises(Conflict, match="the source has changed"):
+        run(10**9, handler(work), changed(parallel=1 if kind == "alone" else 3))
+
+
+def test_an_ask_that_strikes_into_an_async_item_ends_it_at_once() -> None:
+    parts: list[PartRun] = []
+
+    async def work(item: Item) -> None:
+        if item.index == 3:
+            parts[0].ask()
+        await asyncio.sleep(10)
+
+    began = time.monotonic()
+    with pytest.raises(Stopped):
+        run(100, handler(work), changed(parallel=5), before=parts.append)
+    assert time.monotonic() - began < 3
 
 
 def test_who_has_lost_it_stores_nothing_more() -> None:

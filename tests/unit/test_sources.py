@@ -1,12 +1,15 @@
 """Item sources as a runner opens them: a real file, a list, and a real server on this machine."""
 
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from actors.reaper import Reaper
 from drumline.config import Settings
 from drumline.domain.part import Source
 from drumline.errors import Conflict, DrumlineError, WrongUse
@@ -154,3 +157,12 @@ def test_lists_and_files(tmp_path: Path) -> None:
         opened(Source(str(file), None, first.identity, 5000), tmp_path)
     with pytest.raises(WrongUse, match="cannot be read"):
         opened(Source(str(tmp_path / "none"), None), tmp_path)
+
+
+def test_what_was_cached_long_ago_is_let_go(tmp_path: Path) -> None:
+    opened(Source(None, ("a",)), tmp_path).items.close()
+    old, *_, new = sorted((tmp_path / "items").iterdir())
+    os.utime(old, (0, 0))
+    node = SimpleNamespace(settings=Settings(run_dir=str(tmp_path)))
+    Reaper.forget_items(node, 3600)  # type: ignore[arg-type]  # all that it needs
+    assert not old.exists() and new.exists()

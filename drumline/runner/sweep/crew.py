@@ -153,6 +153,8 @@ class Threads:
         self.parallel = parallel
         self.slots = [Slot() for _ in range(parallel)]
         self.idents: dict[Slot, int] = {}
+        self.error: BaseException | None = None
+        """What went wrong outside of any item: the source has changed, say."""
 
     def run(self) -> None:
         threads = [
@@ -163,10 +165,16 @@ class Threads:
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.5)  # so that a signal finds the main thread awake
+        if self.error is not None:
+            raise self.error
 
     def _member(self, slot: Slot) -> None:
         self.idents[slot] = threading.get_ident()
-        run_blocks(self.work, slot, self.parallel)
+        try:
+            run_blocks(self.work, slot, self.parallel)
+        except BaseException as error:
+            self.error = error
+            self.work.feeder.close()
 
     def interrupt(self, slot: Slot) -> None:
         with slot.guard:

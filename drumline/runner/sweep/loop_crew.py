@@ -23,6 +23,8 @@ class EventLoop:
         self.running: dict[asyncio.Task[None], int] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self._ticked = work.feeder.clock()
+        self.error: BaseException | None = None
+        """What went wrong outside of any item, or an ask that struck into one."""
 
     def run(self) -> None:
         asyncio.run(self._main())
@@ -47,6 +49,8 @@ class EventLoop:
         try:
             while feeder.parallel == self.parallel:
                 self._ticked = feeder.clock()
+                if self.error is not None:
+                    raise self.error
                 news.clear()
                 block = feeder.take_now(self.parallel - len(self.running))
                 if block:
@@ -76,6 +80,8 @@ class EventLoop:
 
     def _ended(self, news: asyncio.Event, task: asyncio.Task[None]) -> None:
         del self.running[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.error = error
         news.set()
 
     async def _one(self, index: int, text: str | None) -> None:
