@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from drumline.web import openapi
 
+PAGE = "/api/docs"
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --link: #2869c9 }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
@@ -47,7 +48,10 @@ def routes() -> list[Route]:
     def as_page(request: Request) -> Response:
         return Response(page(), headers=HEADERS, media_type="text/html")
 
-    return [Route("/api/openapi.json", as_json), Route("/api/docs", as_page)]
+    def from_start(request: Request) -> Response:
+        return RedirectResponse(PAGE)
+
+    return [Route("/", from_start), Route("/api/openapi.json", as_json), Route(PAGE, as_page)]
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.process.job_stack import FAR, HUGE, Caller, JobStack, Seen, Service, at, seconds_of
 
-SECONDS = 60 if os.environ.get("DRUMLINE_TEST_LONG") else 8
+SECONDS = 60 if os.environ.get("DRUMLINE_LONG_TESTS") else 8
 """For how long every policy is tried."""
 
 

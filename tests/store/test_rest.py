@@ -429,6 +429,8 @@ def test_the_document_describes_every_line(site: Site) -> None:
 
 
 def test_the_page_shows_every_line_and_loads_nothing(site: Site) -> None:
+    start = site("GET", "//", by=None)
+    assert (start.status, start.headers["location"]) == (307, "/api/docs")
     page = site("GET", "//api/docs", by=None)
     assert page.headers["content-type"].startswith("text/html")
     text = page.body.decode()
