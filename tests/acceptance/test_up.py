@@ -119,7 +119,7 @@ def test_it_is_healthy_and_ready(stack: Stack) -> None:
 def test_an_unknown_page_is_a_clear_answer(stack: Stack) -> None:
     status, text = get(stack, "/nosuch")
     assert status == 404
-    assert json.loads(text)["message"] == "GET /nosuch: Not Found"
+    assert json.loads(text)["detail"] == "GET /nosuch is not served"
 
 
 def test_it_is_not_ready_without_its_dispatcher(stack: Stack) -> None:

@@ -306,7 +306,7 @@ def test_rowcount_counts_rows_found_and_not_rows_changed(world: World) -> None:
 def test_upsert_replaces_what_stands_under_the_same_key(world: World) -> None:
     def put(tx: Tx, created_at: int, *types: str) -> None:
         rows = [{"region": REGION, "type": t, "created_at": created_at} for t in types]
-        tx.execute(tx.dialect.upsert(pause, rows, key={"region", "type"}))
+        tx.execute(tx.dialect.upsert(pause), rows)
 
     world.database.write(lambda tx: put(tx, 1, "a", "b"))
     world.database.write(lambda tx: put(tx, 2, "b", "c"))
