@@ -18,7 +18,7 @@ from actors.ledger import Hold, Ledger
 from actors.loop import Loop, Timer
 from actors.parts import Parts
 from actors.runner_process import RunnerProcess
-from drumline import metrics, processes
+from drumline import metrics, processes, procfs
 from drumline.config import Settings
 from drumline.domain.task import Due
 from drumline.domain.verdict import End, Outcome
@@ -316,7 +316,7 @@ class Bench:
             return
         most, memory = self.settings.runner_tasks, self.settings.runner_memory_mb
         if (most and self.tasks_run >= most) or (
-            memory and processes.memory_mb(self.runner.pid) > memory
+            memory and procfs.memory_mb(self.runner.pid) > memory
         ):
             self.runner.kill()
             self._replace()

@@ -118,7 +118,7 @@ class Reaper:
         if self.loop.now() - self.reached < self.settings.dead_after:
             return
         for keeper_id, (pid, pid_started) in self.local.items():
-            if processes.is_same(pid, pid_started) and processes.state(pid) == "T":
+            if processes.is_same(pid, pid_started) and processes.is_suspended(pid):
                 log.warning("A stopped keeper may hold the database's lock; it is killed.",
                             action="stopped_keeper_killed", keeper=keeper_id)  # fmt: skip
                 self.end_process(keeper_id, pid, pid_started)

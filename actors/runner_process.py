@@ -168,11 +168,7 @@ class RunnerProcess:
         # What left the group is found by our mark; what threw that away too has come to us as an
         # orphan, if we are a subreaper: a keeper has no children but its runner's.
         processes.end_run(self._mark)
-        while orphans := [
-            pid
-            for pid in processes.descendants(os.getpid())
-            if pid not in self._others and processes.state(pid) not in (None, "Z")
-        ]:
+        while orphans := set(processes.descendants(os.getpid())) - self._others:
             processes.kill_all(orphans)
 
     def drain(self) -> None:

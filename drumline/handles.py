@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from drumline.domain.states import FINISHED
 from drumline.errors import DrumlineError, NotReachable
@@ -27,24 +28,28 @@ class TaskFailed(DrumlineError):
     """Task {id} has no result: it is {status} ({cause}). {info}"""
 
 
-class Batch:
-    """A submitted batch. `refresh` looks at it again; the properties are what was seen last."""
+class Handle(ABC):
+    """Something that was submitted. `refresh` looks at it again; the properties are what was seen
+    last."""
 
-    def __init__(self, client: Client, batch_id: int) -> None:
+    noun: ClassVar[str]
+
+    def __init__(self, client: Client, id: int, seen: dict[str, Any] | None = None) -> None:
         self._client = client
-        self._seen: dict[str, Any] | None = None
-        self.id = batch_id
+        self._seen = seen
+        self.id = id
 
     def __repr__(self) -> str:
-        return f"<Batch {self.id}>"
+        return f"<{self.noun.capitalize()} {self.id}>"
 
     def refresh(self) -> Self:
-        self._seen = self._client.call("batch.show", batch_id=self.id)
+        which: dict[str, Any] = {f"{self.noun}_id": self.id}
+        self._seen = self._client.call(f"{self.noun}.show", **which)
         return self
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All that `batch show` shows."""
+        """All that `show` shows; of one from a list, what the list shows."""
         if self._seen is None:
             self.refresh()
         return self._seen or {}
@@ -52,6 +57,37 @@ class Batch:
     @property
     def status(self) -> str:
         return str(self.facts["status"])
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until it has come to its end; its status then.
+
+        Raises NotFinished, which is a TimeoutError.
+        """
+        began = seen = time.monotonic()
+        interval, longest = LOOKS
+        while True:
+            try:
+                if self.refresh().finished:
+                    return self.status
+                seen = time.monotonic()
+            except NotReachable:
+                if time.monotonic() - seen > PATIENCE:
+                    raise
+            left = float("inf") if timeout is None else began + timeout - time.monotonic()
+            if left <= 0:
+                raise NotFinished(what=self, status=self.status, seconds=timeout)
+            time.sleep(min(interval, left))
+            interval = min(interval * 1.5, longest)
+
+
+class Batch(Handle):
+    """A submitted batch."""
+
+    noun = "batch"
 
     @property
     def total(self) -> int:
@@ -65,13 +101,6 @@ class Batch:
     @property
     def finished(self) -> bool:
         return bool(self.facts["finished"])
-
-    def wait(self, timeout: float | None = None) -> str:
-        """Wait until every task has come to its end; the batch's status then.
-
-        Raises NotFinished, which is a TimeoutError.
-        """
-        return _wait(self, timeout)
 
     def tasks(self, *status: str) -> Iterator[TaskHandle]:
         """Its tasks, the newest first: all of them, or those in these states."""
@@ -100,39 +129,14 @@ class Batch:
         self._client.call("batch.rollback", batch_id=self.id)
 
 
-class TaskHandle:
-    """A scheduled task. `refresh` looks at it again; the properties are what was seen last."""
+class TaskHandle(Handle):
+    """A scheduled task."""
 
-    def __init__(self, client: Client, task_id: int, seen: dict[str, Any] | None = None) -> None:
-        self._client = client
-        self._seen = seen
-        self.id = task_id
-
-    def __repr__(self) -> str:
-        return f"<Task {self.id}>"
-
-    def refresh(self) -> Self:
-        self._seen = self._client.call("task.show", task_id=self.id)
-        return self
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """All that `task show` shows; of a task from a list, what `task list` shows."""
-        if self._seen is None:
-            self.refresh()
-        return self._seen or {}
-
-    @property
-    def status(self) -> str:
-        return str(self.facts["status"])
+    noun = "task"
 
     @property
     def finished(self) -> bool:
         return self.status in FINISHED
-
-    def wait(self, timeout: float | None = None) -> str:
-        """Wait until it has come to its end; its status then. Raises NotFinished."""
-        return _wait(self, timeout)
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for what its handler returned. Raises TaskFailed if it did not succeed."""
@@ -162,21 +166,3 @@ class TaskHandle:
     def retry(self) -> None:
         """Run it again, if it failed."""
         self._client.call("task.retry", task_id=self.id)
-
-
-def _wait(handle: Batch | TaskHandle, timeout: float | None) -> str:
-    began = seen = time.monotonic()
-    interval, longest = LOOKS
-    while True:
-        try:
-            if handle.refresh().finished:
-                return handle.status
-            seen = time.monotonic()
-        except NotReachable:
-            if time.monotonic() - seen > PATIENCE:
-                raise
-        left = float("inf") if timeout is None else began + timeout - time.monotonic()
-        if left <= 0:
-            raise NotFinished(what=handle, status=handle.status, seconds=timeout)
-        time.sleep(min(interval, left))
-        interval = min(interval * 1.5, longest)

@@ -1,4 +1,4 @@
-"""Processes as the kernel sees them: who is who, who descends from whom, and ending all of them."""
+"""Processes of ours: who is still who, who descends from whom, and ending all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
+
+from drumline import procfs
 
 PR_SET_CHILD_SUBREAPER = 36
 MARK = "DRUMLINE_RUN_OF"
@@ -23,29 +24,29 @@ def become_subreaper() -> None:
 
 def started(pid: int) -> int | None:
     """When a process started, in the kernel's ticks: with the pid, the identity of a process."""
-    stat = _stat(pid)
-    return None if stat is None else int(stat[19])
-
-
-def state(pid: int) -> str | None:
-    """The kernel's letter for what a process does: T is stopped, Z is dead and not yet buried."""
-    stat = _stat(pid)
-    return None if stat is None else stat[0]
+    seen = procfs.look(pid)
+    return None if seen is None else seen.started
 
 
 def is_same(pid: int, pid_started: int) -> bool:
     """Is this pid still the process that was meant? A dead one that nobody buried is not."""
-    stat = _stat(pid)
-    return stat is not None and stat[0] != "Z" and int(stat[19]) == pid_started
+    return started(pid) == pid_started
+
+
+def is_alive(pid: int) -> bool:
+    return procfs.look(pid) is not None
+
+
+def is_suspended(pid: int) -> bool:
+    seen = procfs.look(pid)
+    return seen is not None and seen.state in procfs.SUSPENDED
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below this one."""
+    """All living processes below this one."""
     children: defaultdict[int, list[int]] = defaultdict(list)
-    for other in _pids():
-        stat = _stat(other)
-        if stat is not None:
-            children[int(stat[1])].append(other)
+    for seen in procfs.look_around():
+        children[seen.parent].append(seen.pid)
     found: list[int] = []
     todo = [pid]
     while todo:
@@ -56,17 +57,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def marked(mark: str) -> list[int]:
-    """All processes that carry a run's mark."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for pid in _pids():
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if wanted in environment.split(b"\0"):
-            found.append(pid)
-    return found
+    """All living processes that carry a run's mark."""
+    return [
+        seen.pid for seen in procfs.look_around() if procfs.has_in_environment(seen.pid, MARK, mark)
+    ]
 
 
 def kill_if_same(pid: int, pid_started: int) -> bool:
@@ -102,26 +96,5 @@ def signal_thread(pid: int, thread: int, number: int) -> None:
 
 def end_run(mark: str) -> None:
     """Kill whatever carries a run's mark, again and again until nothing new has appeared."""
-    while pids := [p for p in marked(mark) if state(p) not in (None, "Z")]:
+    while pids := marked(mark):
         kill_all(pids)
-
-
-def memory_mb(pid: int) -> float:
-    """What a process holds in memory."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except OSError:
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _stat(pid: int) -> list[str] | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()

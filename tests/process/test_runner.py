@@ -126,7 +126,7 @@ def due(task_id: int, name: str, param: object = None, version: int = 0) -> Due:
 
 
 def dead(pid: int) -> bool:
-    return processes.state(pid) in (None, "Z")
+    return not processes.is_alive(pid)
 
 
 def wait_for(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
