@@ -246,8 +246,10 @@ class AsyncLane:
             asyncio.new_event_loop().run_until_complete(self._main())
         except BaseException:
             # An exit() in a task's own sub-task ends the loop. Nobody would run the others any
-            # more: the runner dies, and they are not cancelled first as if they had failed.
+            # more: the runner dies, and they are not cancelled first as if they had failed. What
+            # has ended in this turn says so, or it would be run again.
             traceback.print_exc()
+            self._flush()
             os._exit(1)
 
     async def _main(self) -> None:

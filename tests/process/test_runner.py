@@ -331,6 +331,13 @@ def test_an_exit_inside_a_tasks_own_subtask_ends_the_runner_at_once(keeper: Harn
     assert keeper.running() == {1, 2}
 
 
+def test_what_ended_in_the_turn_of_such_an_exit_has_ended(keeper: Harness) -> None:
+    keeper.runner.async_.hand([due(1, "exits_in_subtask"), due(2, "echo_async", "done")])
+    keeper.until(lambda: dead(keeper.runner.pid))
+    assert keeper.frame(Ended, 2).text == '"done"'
+    assert keeper.running() == {1}
+
+
 # --- the ladder ------------------------------------------------------------------------------
 
 
