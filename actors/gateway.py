@@ -127,3 +127,4 @@ def run(settings: Settings) -> None:
     gateway.link.close()
     gateway.socket.close(linger=500)
     gateway.context.term()
+    database.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import zmq
@@ -15,6 +16,7 @@ from protocol.messages import AnyMessage, Beat, Bye, Hello, Message, Register, W
 
 log = structlog.get_logger()
 
+CONNECT_SECONDS = 0.005
 HELLO_SECONDS = 0.2
 
 
@@ -61,11 +63,13 @@ class Link:
         self._socket.close(linger=500)
         self._context.term()
 
-    def _knock(self) -> None:
-        """Say hello until welcomed."""
+    def _knock(self, wait: float = CONNECT_SECONDS) -> None:
+        """Say hello until welcomed; soon again while there is no connection to say it over."""
         if not self.epoch:
-            self.send(self._hello())
-            self._loop.call_later(HELLO_SECONDS * random.uniform(0.5, 1.5), self._knock)
+            if self.send(self._hello()):
+                wait = HELLO_SECONDS
+            again = partial(self._knock, min(2 * wait, HELLO_SECONDS))
+            self._loop.call_later(wait * random.uniform(0.5, 1.5), again)
 
     def _readable(self) -> None:
         self._heard = self._loop.now()

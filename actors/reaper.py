@@ -203,3 +203,4 @@ def run(settings: Settings) -> None:
     log.info("The reaper is ready.", action="ready")
     loop.run()
     reaper.link.close()
+    database.close()

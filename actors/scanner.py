@@ -281,3 +281,4 @@ def run(settings: Settings) -> None:
     log.info("The scanner is ready.", action="ready")
     loop.run()
     scanner.link.close()
+    database.close()

@@ -329,3 +329,4 @@ def run(settings: Settings) -> None:
     log.info("The ticker is ready.", action="ready")
     loop.run()
     ticker.link.close()
+    database.close()

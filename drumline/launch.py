@@ -43,10 +43,8 @@ class HandlersBroken(WrongUse):
 
 
 def prepare(settings: Settings, say: Say) -> str:
-    """Make ready for the processes, and return the API token. The caller holds the lock."""
-    path = settings.run_path
+    """Check and make what the processes need, and return the API token."""
     looking = check.in_background(settings.imports) if settings.imports else None
-    _end_left_overs(settings, say)
     for hook in settings.webhooks:
         alarms.secret_of(hook, os.environ)
     # Better now, to the person who can change it, than in the log of a process.
@@ -56,9 +54,8 @@ def prepare(settings: Settings, say: Say) -> str:
         if problems:
             raise HandlersBroken(reason="; ".join(check.last_line(p) for p in problems))
     say("Bringing the database up to date")
-    token = node.api_token(path)
+    token = node.api_token(settings.run_path)
     migrate(settings, token)
-    node.clear_remains(path)
     return token
 
 
@@ -86,15 +83,23 @@ def _end_left_overs(settings: Settings, say: Say) -> None:
 
 
 class Launch:
-    """One start of a node, from supervisord to the first moment it can do work."""
+    """One start of a node, to the first moment it can do work. The caller holds the lock."""
 
-    def __init__(self, settings: Settings, lock: int) -> None:
+    def __init__(self, settings: Settings, lock: int, say: Say) -> None:
         self._settings = settings
         self._supervisor = Supervisor(settings.run_path)
-        self.process: subprocess.Popen[bytes] = supervisor.start(settings, lock)
+        _end_left_overs(settings, say)
+        node.clear_remains(settings.run_path)
+        self._process = supervisor.start(settings, lock)
+        try:
+            self.token = prepare(settings, say)
+            supervisor.let_go(self._process)
+            self._wait_until_ready(say)
+        except BaseException:
+            shutdown.drain(settings, say)
+            raise
 
-    def wait_until_ready(self, say: Say) -> None:
-        """Return when work can be done; otherwise stop all again and say why it cannot."""
+    def _wait_until_ready(self, say: Say) -> None:
         control = Control(self._settings.endpoint("control"), timeout=5.0)
         deadline = time.monotonic() + READY_SECONDS
         try:
@@ -106,16 +111,13 @@ class Launch:
                     )
                 say(f"Starting: {', '.join(reasons)}")
                 time.sleep(POLL_SECONDS)
-        except BaseException:
-            shutdown.drain(self._settings, say)
-            raise
         finally:
             control.close()
 
     def has_ended(self, seconds: float) -> bool:
         """Wait so long for its end. An end that nobody asked for is an error."""
         try:
-            code = self.process.wait(seconds)
+            code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
         if code != 0:
@@ -123,7 +125,7 @@ class Launch:
         return True
 
     def _missing(self, control: Control) -> list[str]:
-        if self.process.poll() is not None:
+        if self._process.poll() is not None:
             raise DidNotStart(reason="supervisord ended", log=self._tail("supervisord.out"))
         try:
             programs = self._supervisor.programs()

@@ -146,7 +146,7 @@ def living(path: Path, *kinds: str) -> list[Living]:
     around = procfs.look_around()
     for one in around:
         words = procfs.arguments(one.pid)
-        if "supervisor.supervisord" in words:
+        if "actors.supervisord" in words:
             kind = name = "supervisord"
         elif "actor" in words[:-1]:
             name = words[words.index("actor") + 1]

@@ -11,8 +11,9 @@ import socket
 import subprocess
 import sys
 import xmlrpc.client
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from drumline import config
 from drumline.config import Settings
@@ -22,6 +23,8 @@ LOCK = "up.lock"
 SOCKET = "super.sock"
 ANSWER_SECONDS = 5.0
 STOP_MARGIN = 10.0
+GO = b"go"
+"""The word for which it waits before it starts anything."""
 SHUTDOWN_STATE = 6
 """The fault with which it answers whatever it is asked while it stops."""
 
@@ -71,11 +74,11 @@ def take_lock(run_path: Path) -> int | None:
 
 
 def start(settings: Settings, lock: int) -> subprocess.Popen[bytes]:
-    """Start supervisord, and with it everything else."""
+    """Start supervisord. With the word GO it starts everything else; without, it ends with us."""
     with (settings.run_path / "log" / "supervisord.out").open("wb") as out:
         return subprocess.Popen(
-            [sys.executable, "-m", "supervisor.supervisord", "-c", str(config_file())],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "actors.supervisord", "-c", str(config_file())],
+            stdin=subprocess.PIPE,
             stdout=out,
             stderr=out,
             env={**os.environ, **environment(settings)},
@@ -83,6 +86,13 @@ def start(settings: Settings, lock: int) -> subprocess.Popen[bytes]:
             # Ctrl-C in the terminal is for whoever started it, who then has all of it drain.
             start_new_session=True,
         )
+
+
+def let_go(process: subprocess.Popen[bytes]) -> None:
+    """Have it start everything else."""
+    # If it has ended already, whoever waits for it will see.
+    with suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as stdin:
+        stdin.write(GO)
 
 
 def environment(settings: Settings) -> dict[str, str]:
@@ -94,6 +104,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "DRUMLINE_WORKERS": str(settings.worker_count),
         "DRUMLINE_STOP_SECONDS": str(stop_seconds(settings)),
         "PATH": f"{found.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PROMETHEUS_MULTIPROC_DIR": str(settings.run_path / "metrics"),
         # What a handler prints is to be in the log even if it is killed the moment after.
         "PYTHONUNBUFFERED": "1",
     }

@@ -70,15 +70,13 @@ def up(
         return _demonstrate(settings) if demo else 0
     _heed_signals()
     with Line() as line:
-        token = launch.prepare(settings, line.say)
-        started = launch.Launch(settings, lock)
         try:
-            started.wait_until_ready(line.say)
+            started = launch.Launch(settings, lock, line.say)
         except launch.DidNotStart as error:
             line.note(error.log)
             raise
     try:
-        _welcome(settings, token, "Drumline is up")
+        _welcome(settings, started.token, "Drumline is up")
         code = _demonstrate(settings) if demo else 0
         if not detach:
             _stay(settings, started)

@@ -221,6 +221,7 @@ def test_down_leaves_no_process_and_up_brings_everything_back() -> None:
         token = (stack.run_path / "api_token").read_text()
         stack.down()
         assert stack.processes() == {}
+        assert not list(stack.run_path.glob("drumline.db-*"))  # the one file is all of it
         assert stack.run("status", check=False).returncode == 3
         assert json.loads(stack.run("status", "--json", check=False).stdout) == []
         assert stack.run("batch", "list", check=False).returncode == 3

@@ -1,0 +1,109 @@
+"""supervisord with its processes forked from it: what they share, and what must not be shared."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.stack import Stack
+
+LOOK = """
+import os, sys, threading
+before = set(os.listdir("/proc/self/fd"))
+import actors.supervisord
+for name in actors.supervisord.SHARED:
+    __import__(name)
+print(threading.active_count(), len(os.listdir("/proc/self/task")))
+print(sorted(set(os.listdir("/proc/self/fd")) - before))
+print("drumline.metrics" in sys.modules)
+"""
+
+
+def python(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | settings,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_what_is_imported_beforehand_opens_nothing_and_starts_nothing(tmp_path: Path) -> None:
+    looked = python("-c", LOOK, PROMETHEUS_MULTIPROC_DIR=str(tmp_path))
+    assert looked.stdout.splitlines() == ["1 1", "[]", "False"], looked.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_word_nothing_is_started(tmp_path: Path) -> None:
+    ended = python("-m", "actors.supervisord", "-c", str(tmp_path / "none.conf"))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "")
+
+
+def test_a_failed_start_leaves_nothing_behind() -> None:
+    stack = Stack(handlers="raise OSError('no such luck')")
+    try:
+        failed = stack.run("up", "--detach", check=False)
+        assert failed.returncode == 2
+        assert failed.stderr.splitlines()[-1].endswith("OSError: no such luck")
+        assert stack.processes() == {}
+        (stack.home / "own_handlers.py").write_text("")
+        stack.up()  # the lock is free
+    finally:
+        stack.close()
+
+
+def test_a_child_is_its_own_program() -> None:
+    with Stack(workers=1) as stack:
+        for kind, (pid,) in stack.processes().items():
+            if kind in ("supervisord", "runner"):
+                continue
+            name = "worker-1" if kind == "worker" else kind
+            words = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+            assert words == ["drumline", "actor", name]
+            handled = signals_of(pid, "SigCgt")
+            assert signal.SIGTERM in handled  # its own
+            assert not handled & {signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2}  # supervisord's
+            opened = {str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+            assert not any("supervisord" in path or "up.lock" in path for path in opened)
+
+
+def test_an_error_that_nobody_caught_is_in_the_log_and_the_process_is_started_again() -> None:
+    with Stack(workers=1) as stack:
+        metrics = stack.run_path / "metrics"
+        metrics.rename(stack.run_path / "elsewhere")
+        metrics.touch()  # nothing can start with this in its way
+        killed = stack.kill("scanner")
+        log = stack.run_path / "log" / "scanner.log"
+        stack.wait_for(lambda: "FileExistsError" in log.read_text(), what="the traceback")
+        metrics.unlink()
+        metrics.mkdir()
+        stack.wait_restart("scanner", killed)
+        stack.wait_for(
+            lambda: [line["action"] for line in stack.log("scanner")].count("ready") == 2,
+            what="the scanner to be ready again",
+        )
+
+
+def test_a_reload_starts_all_processes_anew() -> None:
+    with Stack(workers=1) as stack:
+        before = stack.processes()
+        stack.kill("supervisord", signal.SIGHUP)
+
+        def others() -> bool:
+            now = stack.processes()
+            return now.keys() == before.keys() and all(
+                now[kind] != pids for kind, pids in before.items() if kind != "supervisord"
+            )
+
+        stack.wait_for(others, what="new processes of all kinds")
+        assert stack.processes()["supervisord"] == before["supervisord"]
+
+
+def signals_of(pid: int, field: str) -> set[int]:
+    """A set of signals as the kernel shows it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(next(line for line in status.splitlines() if line.startswith(field)).split()[1], 16)
+    return {number + 1 for number in range(64) if mask >> number & 1}
