@@ -70,6 +70,7 @@ class Stack:
         named = {f"DRUMLINE_{name.upper()}": str(value) for name, value in values.items()}
         self.environment: dict[str, str] = inherited | named
         self._control: Control | None = None
+        self._before: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -167,16 +168,16 @@ class Stack:
 
     def kill(self, kind: str, by: signal.Signals = signal.SIGKILL, which: int = 0) -> int:
         """Send a signal to one process of a kind; its pid."""
-        pid = self.processes()[kind][which]
-        os.kill(pid, by)
-        return pid
+        pids = self.processes()[kind]
+        self._before[kind] = set(pids)
+        os.kill(pids[which], by)
+        return pids[which]
 
     def wait_restart(self, kind: str, killed: int, deadline: float = 30.0) -> int:
-        """The pid of the process that has taken the place of one that was killed."""
-        before = set(self.processes().get(kind, ())) - {killed}
+        """The pid of the process that has taken the place of the last of its kind to be killed."""
 
         def successor() -> int | None:
-            now = set(self.processes().get(kind, ())) - before - {killed}
+            now = set(self.processes().get(kind, ())) - self._before[kind]
             return min(now, default=None)
 
         return self.wait_for(successor, deadline, f"another {kind} after {killed}")
