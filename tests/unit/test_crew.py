@@ -110,6 +110,7 @@ class Seen:
         self.items: Counter[int] = Counter()
         self.most = self.now = 0
         self.lock = threading.Lock()
+        self.met = threading.Condition()
 
     def begin(self, item: Item) -> None:
         with self.lock:
@@ -127,6 +128,14 @@ class Seen:
             time.sleep(0.001)
         self.end()
 
+    def together(self, item: Item) -> None:
+        """The first ones wait until four run at a time."""
+        self.begin(item)
+        with self.met:
+            self.met.notify_all()
+            assert self.met.wait_for(lambda: self.most == 4, 20)
+        self.end()
+
     async def loops(self, item: Item) -> None:
         self.begin(item)
         await asyncio.sleep(0.001)
@@ -134,7 +143,8 @@ class Seen:
 
 
 @pytest.mark.parametrize(
-    ("kind", "parallel", "total"), [("sync", 1, 30_000), ("sync", 4, 5_000), ("loops", 20, 2_000)]
+    ("kind", "parallel", "total"),
+    [("sync", 1, 30_000), ("together", 4, 5_000), ("loops", 20, 2_000)],
 )
 def test_every_item_runs_once_and_so_many_at_a_time(kind: str, parallel: int, total: int) -> None:
     seen = Seen()

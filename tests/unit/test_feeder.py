@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from drumline.domain.part import LINES_KEPT, Live, PartFacts
 from drumline.errors import Conflict, WrongUse
 from drumline.runner.frames import Flush
-from drumline.runner.sweep.feeder import Feeder
+from drumline.runner.sweep.feeder import SETTLE_SECONDS, Feeder
 
 LIVE = Live(stop=False, rate=None, parallel=1, serial=True, budget=None, at_start=0, others=0)
 
@@ -223,6 +223,38 @@ def test_a_stop_from_outside_has_no_reason_of_its_own() -> None:
     flushed(fed, clock, live(stop=True))
     assert fed.closed
     assert (fed.end().done, fed.end().reason) == (False, None)
+
+
+def test_a_stop_lets_what_was_given_back_be_run_for_a_second() -> None:
+    fed, clock = feeder(1000)
+    first, second = fed.take_now(6), fed.take_now(2)
+    fed.report(second, 8)
+    fed.report(first, 1)
+    flushed(fed, clock, live(stop=True))
+    assert fed.closed and not fed.is_over()
+    assert fed.take_now(3) == range(1, 4)
+    fed.report(range(1, 4), 2)
+    assert [fed.take_now(9), fed.take_now(9)] == [range(4, 6), range(2, 4)]
+    fed.report(range(4, 6), 6)
+    assert fed.is_over() and not fed.take_now(1), "and nothing new"
+    fed.report(range(2, 4), 4)
+    assert fed.end().start == 8
+
+
+@pytest.mark.parametrize("how", ["late", "aborted", "another reason"])
+def test_and_not_for_longer(how: str) -> None:
+    fed, clock = feeder(1000)
+    fed.report(fed.take_now(10), 4)
+    flushed(fed, clock, live(stop=True))
+    match how:
+        case "late":
+            clock.now += SETTLE_SECONDS
+        case "aborted":
+            fed.abort()
+        case _:
+            fed.close("it belongs to another worker now")
+    assert fed.is_over() and not fed.take_now(1)
+    assert fed.end().start == 4
 
 
 def test_the_first_reason_counts() -> None:

@@ -6,6 +6,7 @@ all of it. Items are taken and reported in blocks, so that a no-op costs no lock
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -33,6 +34,9 @@ from drumline.runner.frames import Flush
 
 LOOPS_PARALLEL = 100
 """Async items at a time if nobody says how many; sync ones run one at a time."""
+SETTLE_SECONDS = 1.0
+"""For so long after an operator's stop, what was taken and given back is still run: items behind
+it are done, and would run again after the next start."""
 
 
 class Feeder(Running):
@@ -77,7 +81,8 @@ class Feeder(Running):
         self._reason: str | None = None
         self._by_handler = False
         self.closed = part.live.stop
-        """No item starts any more."""
+        """No item is taken any more that was not taken before."""
+        self._settled_at = now
         self.aborted = False
         """And those that run are to end at once."""
 
@@ -116,10 +121,13 @@ class Feeder(Running):
 
     def is_over(self) -> bool:
         """No item is left to be started, or none may be."""
-        return self.closed or (self._window.next >= self._end and not self._left)
+        if not self._left:
+            return self.closed or self._window.next >= self._end
+        return self.aborted or (self.closed and self.clock() >= self._settled_at)
 
     def _take(self, wanted: int) -> range:
-        self._pass_stuck()
+        if not self.closed:
+            self._pass_stuck()
         room = len(self._left[0]) if self._left else self._window.room
         granted = self._bucket.take(self.clock(), min(wanted, room))
         if granted and self._left:
@@ -215,9 +223,11 @@ class Feeder(Running):
         with self.changed:
             self._close(reason)
 
-    def _close(self, reason: str | None, by_handler: bool = False) -> None:
+    def _close(self, reason: str | None, by_handler: bool = False, settle: float = 0.0) -> None:
         if not self.closed:
             self._reason, self._by_handler = reason, by_handler
+            self._settled_at = math.inf
+        self._settled_at = min(self._settled_at, self.clock() + settle)
         self.closed = True
         self.changed.notify_all()
         self.listener()
@@ -279,7 +289,7 @@ class Feeder(Running):
                 self._bucket.change(live.rate, now)
             self._window.resize(window_size(live.rate, self._speed.per_second, self.parallel))
             if live.stop:
-                self._close(None)
+                self._close(None, settle=SETTLE_SECONDS)
             self._moved()
             self.changed.notify_all()
             self.listener()
