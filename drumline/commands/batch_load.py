@@ -114,14 +114,16 @@ class BatchLoad(Change, frozen=True, kw_only=True):
                 "param": as_json(self.param),
             },
         )
+        shards = server.tasks.SHARDS
+        by_shard = [common | {"shard": shard} for shard in range(shards)]
         if self.count:
             param_schema.require(spec.schema, self.param)
-            rows = [common] * self.count
+            rows = [by_shard[i % shards] for i in range(self.count)]
         else:
-            rows = [common | self.of(i, target, spec) for i, target in enumerate(self.targets)]
-        shards = server.tasks.SHARDS
-        by_shard = [{"shard": shard} for shard in range(shards)]
-        rows = [row | by_shard[i % shards] for i, row in enumerate(rows)]
+            rows = [
+                by_shard[i % shards] | self.of(i, target, spec)
+                for i, target in enumerate(self.targets)
+            ]
         server.tasks.add_to_batch(tx, row.id, rows)
 
     def of(self, index: int, target: Target, spec: HandlerSpec) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.dialects import mysql, sqlite
 
@@ -74,6 +75,17 @@ def count_column(state: TaskState) -> str:
     return f"n_{state.value}"
 
 
+def _count(name: str, kind: type[Integer]) -> Column[int]:
+    """Zero in a new row. Not to be told so saves a submission a third of its time."""
+    return Column(name, kind, nullable=False, server_default="0")
+
+
+def _index_if_set(name: str, first: str, *others: str, unique: bool = False) -> Index:
+    """An index of the few rows in which its first column is set, where the database can do that:
+    it costs the others nothing."""
+    return Index(name, first, *others, unique=unique, sqlite_where=text(f"{first} IS NOT NULL"))
+
+
 task = _table(
     "task",
     Column("id", Id, primary_key=True, autoincrement=True),
@@ -105,22 +117,22 @@ task = _table(
     Column("timeout_ms", Integer, nullable=False),
     Column("retry", String(1024)),
     Column("callback", Document),
-    Column("attempt", Integer, nullable=False),
-    Column("retry_time", Integer, nullable=False),
-    Column("failures", Integer, nullable=False),
-    Column("deaths", Integer, nullable=False),
+    _count("attempt", Integer),
+    _count("retry_time", Integer),
+    _count("failures", Integer),
+    _count("deaths", Integer),
     Column("last_failure_at", BigInteger),
     Column("owner", BigInteger),
-    Column("fence", BigInteger, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("stop", SmallInteger, nullable=False),
+    _count("fence", BigInteger),
+    _count("version", BigInteger),
+    _count("stop", SmallInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
-    UniqueConstraint("unique_key"),
-    UniqueConstraint("job_id", "scheduled_at"),
-    Index("ix_task_active_job", "active_job_id", "scheduled_at"),
+    _index_if_set("uq_task_unique_key", "unique_key", unique=True),
+    _index_if_set("uq_task_job_id_scheduled_at", "job_id", "scheduled_at", unique=True),
+    _index_if_set("ix_task_active_job", "active_job_id", "scheduled_at"),
     Index("ix_task_queue", "region", "owner", "priority", "due_at", "id"),
     Index("ix_task_batch", "batch_id", "id"),
 )
