@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -122,7 +123,8 @@ class Dispatcher:
             case Feed():
                 self.fed(message)
             case Trigger():
-                self.ring(identity)
+                if not self.took(message.dues):
+                    self.ring(identity)
             case Ask():
                 self.send(identity, Told(message.id, self.answer(message)))
             case Bye():
@@ -202,13 +204,23 @@ class Dispatcher:
         if self.paused:
             dropped = self.queue.drop([k for k in self.queue.waiting() if self.is_paused(k)])
             self.left += dropped
-        for due in feed.dues:
+        self.enter(feed.dues)
+        self.room_told = -1
+
+    def took(self, dues: Sequence[Due]) -> bool:
+        """Take new tasks without a scan, if nobody waits who may have to start before them."""
+        if not dues or len(self.queue) or any(self.is_paused(due.key) for due in dues):
+            return False
+        self.enter(dues)
+        return True
+
+    def enter(self, dues: Sequence[Due]) -> None:
+        for due in dues:
             if due.id in self.queue or due.id in self.assigned:
                 metrics.duplicates.inc()
             elif self.is_paused(due.key) or not self.queue.offer(due):
                 self.left.append(due.id)
                 metrics.refused.inc()
-        self.room_told = -1
 
     def is_paused(self, key: str) -> bool:
         return EVERYTHING in self.paused or key.partition("/")[2] in self.paused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -19,6 +20,7 @@ from actors.web_server import WebServer
 from drumline import commands, doors, metrics
 from drumline.config import Settings
 from drumline.control import Answer, Request, decode_request, encode, refusal
+from drumline.domain.task import Due
 from drumline.errors import DecodeError, DrumlineError, NotReachable
 from drumline.store import schema
 from drumline.store.database import Database
@@ -111,8 +113,8 @@ class Gateway:
             self.asked.pop(number, None)
             raise NotReachable(what="The dispatcher", reason="it does not answer") from None
 
-    def ring(self) -> None:
-        self.loop.post(partial(self.link.send, Trigger()))
+    def ring(self, dues: Sequence[Due] = ()) -> None:
+        self.loop.post(partial(self.link.send, Trigger(tuple(dues))))
 
 
 def run(settings: Settings) -> None:

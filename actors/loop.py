@@ -109,6 +109,11 @@ class Loop:
         self._running = False
         self._wake()
 
+    def close(self) -> None:
+        """After the run: give back what the loop itself holds."""
+        self._wake_in.close()
+        self._wake_out.close()
+
     def run(self) -> None:
         while self._running:
             for source, flags in self._poller.poll(self._patience()):

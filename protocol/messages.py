@@ -85,7 +85,9 @@ class Feed(Message, frozen=True):
 
 
 class Trigger(Message, frozen=True):
-    """New work may be there; passed on to the scanner."""
+    """New work may be there; passed on to the scanner. What is new and due may come with it."""
+
+    dues: tuple[Due, ...] = ()
 
 
 class Ask(Message, frozen=True):

@@ -32,8 +32,8 @@ class Context(msgspec.Struct, frozen=True):
     database: Any
     ask: Callable[..., dict[str, Any]]
     """Ask the dispatcher: `ask("queue")`, `ask("drain", name=…)`."""
-    ring: Callable[[], None]
-    """Tell the scanner that there is something new."""
+    ring: Callable[..., None]
+    """Tell that there is something new: `ring()`, or `ring(dues)` with what is due already."""
     actor: str = ""
     door: str = "control"
     """Through which the command came."""

@@ -6,6 +6,7 @@ is refused.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import click
@@ -15,7 +16,7 @@ from drumline.commands import groups, param_schema, server, terminal
 from drumline.commands.base import Change, Context
 from drumline.commands.batch_load import timeout_ms
 from drumline.commands.fields import Priority, Text64, Timeout, Type, as_json, iso, moment
-from drumline.errors import WrongUse
+from drumline.errors import StoreUnavailable, WrongUse
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx
@@ -62,6 +63,14 @@ class TaskSchedule(Change, frozen=True, kw_only=True):
             values["unique_key"] = server.instances.claim(tx, region, spec.type, self.instance_id)
         task_id = server.tasks.add_one(tx, server.tasks.new_row(tx.now, region, values))
         return {"task_id": task_id, "due_at": iso(due_at)}
+
+    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
+        ids = [answer["task_id"]]
+        dues = []
+        if self.at is None and self.delay is None:
+            with suppress(StoreUnavailable):  # the scan will find it
+                dues = context.db.read(lambda tx: server.scan.load(tx, ids, {}), tries=1)
+        context.ring(dues)
 
 
 def due(now: int, at: str | None, delay: float | None) -> int | None:

@@ -1,7 +1,7 @@
 """The server halves of the commands, on every database: what they do, refuse, and do only once."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -55,6 +55,7 @@ class Desk:
         }
         self.reachable = True
         self.rings = 0
+        self.offered: list[Due] = []
         self.context = Context(
             Settings(region=REGION, node=NODE), database, self.ask, self.ring, actor="tester"
         )
@@ -65,8 +66,9 @@ class Desk:
         self.asked.append((what, name, task_id))
         return self.answers.get(what, {})
 
-    def ring(self) -> None:
+    def ring(self, dues: Sequence[Due] = ()) -> None:
         self.rings += 1
+        self.offered += dues
 
     def __call__(
         self, command_name: str, request_id: str | None = None, /, **arguments: Any

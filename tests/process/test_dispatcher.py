@@ -1,0 +1,153 @@
+"""The dispatcher by itself, with peers that a test plays: what it takes, and whom it tells."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TypeVar
+
+import msgspec
+import pytest
+import zmq
+
+from actors.dispatcher import Dispatcher
+from actors.loop import Loop
+from drumline.config import Settings
+from drumline.domain.states import TaskState
+from drumline.domain.task import Due
+from protocol import codec, sockets
+from protocol.messages import Ask, Bundle, Feed, Hello, Message, Told, Trigger, TypeFacts, Welcome
+
+M = TypeVar("M", bound=Message)
+
+MILLISECONDS = 20_000
+DUE = Due(
+    id=1,
+    version=0,
+    status=TaskState.PENDING,
+    type="work",
+    target_type="work",
+    priority=5,
+    due_at=0,
+    timeout_ms=1000,
+    batch_id=None,
+    attempt=0,
+    retry_time=0,
+    failures=0,
+    deaths=0,
+    env=None,
+    retry=None,
+    job_id=None,
+    body=b"",
+)
+OTHER = msgspec.structs.replace(DUE, id=2, type="other")
+
+
+class Player:
+    """One peer of the dispatcher."""
+
+    def __init__(self, endpoint: str, kind: str, *types: str) -> None:
+        self._context = sockets.context()
+        self._socket = sockets.connected_dealer(self._context, endpoint)
+        assert self._socket.poll(MILLISECONDS, zmq.POLLOUT), "no connection"
+        facts = tuple(TypeFacts(f"{name}/{name}", is_async=False) for name in types)
+        self.send(Hello(kind, kind, os.getpid(), types=facts))
+        self.next(Welcome)
+
+    def send(self, message: Message) -> None:
+        self._socket.send(codec.encode(message))
+
+    def next(self, *kinds: type[M]) -> M:
+        """The next message of one of these kinds; others are passed over."""
+        while self._socket.poll(MILLISECONDS):
+            message = codec.decode(self._socket.recv())
+            if isinstance(message, kinds):
+                return message
+        raise AssertionError(f"in vain waited for {kinds}")
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+        self._context.term()
+
+
+class Stage:
+    """A dispatcher, and whoever plays with it."""
+
+    def __init__(self, folder: str) -> None:
+        settings = Settings(run_dir=folder)
+        self._loop = Loop()
+        self._dispatcher = Dispatcher(settings, self._loop)
+        self._thread = threading.Thread(target=self._loop.run)
+        self._thread.start()
+        self._players: list[Player] = []
+        self._endpoint = settings.endpoint("dispatcher")
+
+    def player(self, kind: str, *types: str) -> Player:
+        self._players.append(Player(self._endpoint, kind, *types))
+        return self._players[-1]
+
+    def close(self) -> None:
+        for player in self._players:
+            player.close()
+        self._loop.stop()
+        self._thread.join()
+        self._loop.close()
+        self._dispatcher.socket.close(linger=0)
+        self._dispatcher.context.term()
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with tempfile.TemporaryDirectory(prefix="dl-") as folder, closing(Stage(folder)) as stage:
+        yield stage
+
+
+def test_a_lone_task_starts_without_a_scan(stage: Stage) -> None:
+    scanner, gateway = stage.player("scanner"), stage.player("gateway")
+    worker = stage.player("worker", "work")
+    gateway.send(Trigger((DUE,)))
+    assert worker.next(Bundle).dues == (DUE,)
+    gateway.send(Trigger())
+    gateway.send(Ask(1, "queue"))
+    gateway.next(Told)
+    scanner.send(Ask(2, "queue"))
+    # One trigger, and that was the second: the first needed no scan.
+    assert isinstance(scanner.next(Trigger, Told), Trigger)
+    assert isinstance(scanner.next(Trigger, Told), Told)
+
+
+def test_behind_others_only_the_scan_knows_whose_turn_it_is(stage: Stage) -> None:
+    scanner, gateway = stage.player("scanner"), stage.player("gateway")
+    scanner.send(Feed((OTHER,)))
+    gateway.send(Ask(1, "queue"))
+    assert gateway.next(Told).answer["length"] == 1
+    gateway.send(Trigger((DUE,)))
+    scanner.next(Trigger)
+    gateway.send(Ask(2, "queue"))
+    assert gateway.next(Told).answer["by_type"] == {OTHER.key: 1}
+
+
+def test_what_is_paused_is_not_taken(stage: Stage) -> None:
+    scanner, gateway = stage.player("scanner"), stage.player("gateway")
+    scanner.send(Feed((), paused=("work",)))
+    scanner.send(Ask(1, "queue"))
+    scanner.next(Told)
+    gateway.send(Trigger((DUE,)))
+    scanner.next(Trigger)
+    gateway.send(Ask(2, "queue"))
+    assert gateway.next(Told).answer["length"] == 0
+
+
+def test_what_the_scan_finds_as_well_is_there_once(stage: Stage) -> None:
+    scanner, gateway = stage.player("scanner"), stage.player("gateway")
+    gateway.send(Trigger((DUE,)))
+    gateway.send(Ask(1, "queue"))
+    assert gateway.next(Told).answer["length"] == 1
+    scanner.send(Feed((DUE,)))
+    worker = stage.player("worker", "work")
+    assert worker.next(Bundle).dues == (DUE,)
+    scanner.send(Feed((DUE,)))
+    gateway.send(Ask(2, "queue"))
+    answer = gateway.next(Told).answer
+    assert (answer["length"], answer["assigned"]) == (0, 1)
