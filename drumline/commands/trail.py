@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -110,13 +111,17 @@ def note_done(
     """In the transaction of the change itself."""
     said = {
         field.encode_name: value
-        for field in msgspec.structs.fields(command)
+        for field in _fields(type(command))
         if (value := getattr(command, field.name)) is not field.default
         and value is not msgspec.UNSET
     }
     told = {name: value for name, value in answer.items() if name not in command.told_once}
     about = subject(command.name, told, said)
     server.audit.write(tx, _entry(command.name, about, said, DONE, request_id, context))
+
+
+_fields = cache(msgspec.structs.fields)
+"""They are found out anew with each call, which took a tenth of a small change."""
 
 
 def note_refused(

@@ -13,6 +13,9 @@ ACTOR_LIMIT = 128
 CHUNK = 500
 
 
+_WRITE = insert(audit)
+
+
 class Entry(NamedTuple):
     """Who asked for what through which door, and what came of it."""
 
@@ -29,7 +32,7 @@ class Entry(NamedTuple):
 
 def write(tx: Tx, entry: Entry) -> None:
     values = entry._asdict() | {"actor": entry.actor[:ACTOR_LIMIT], "at": tx.now}
-    tx.execute(insert(audit).values(**values))
+    tx.execute(_WRITE, values)
 
 
 def listed(

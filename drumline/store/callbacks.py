@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, case, insert, select, union_all, update
+from sqlalchemy import Row, bindparam, case, insert, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from drumline.domain.callback import Callback
@@ -173,12 +173,16 @@ def settle_kept(database: Database, ids: list[int], limits: Limits) -> None:
             database.write(partial(settle, task_id=task_id))
 
 
+_ANYONE_WAITS = (
+    select(task.c.id).where(task.c.region == bindparam("region"), task.c.owner == CALLER).limit(1)
+)
+
+
 def expire(database: Database, region: str, limits: Limits, limit: int = 500) -> int:
     """Fail the runs whose callback never came, and end those whose callback came too early."""
 
     def look(tx: Tx) -> list[Row[Any]]:
-        anyone = select(task.c.id).where(task.c.region == region, task.c.owner == CALLER).limit(1)
-        if tx.execute(anyone).first() is None:
+        if tx.execute(_ANYONE_WAITS, {"region": region}).first() is None:
             return []  # as on most nodes at most times: one index entry was looked at
         parts = [
             select(task.c.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.sweep import HOOKS, PARTS
@@ -33,13 +33,18 @@ def announce(tx: Tx, region: str, manifest: Sequence[HandlerSpec]) -> None:
         tx.execute(tx.dialect.upsert(handler), rows)
 
 
-def known(tx: Tx, region: str) -> list[HandlerSpec]:
-    rows = tx.execute(
-        select(handler.c.spec)
-        .where(handler.c.region == region)
-        .order_by(handler.c.target_type, handler.c.type)
-    )
-    return [_decode(spec) for (spec,) in rows]
+_KNOWN = (
+    select(handler.c.spec)
+    .where(handler.c.region == bindparam("region"))
+    .order_by(handler.c.target_type, handler.c.type)
+)
+_OF_TYPE = _KNOWN.where(handler.c.type == bindparam("type"))
+
+
+def known(tx: Tx, region: str, type: str | None = None) -> list[HandlerSpec]:
+    """All of them, or those of one type."""
+    statement = _KNOWN if type is None else _OF_TYPE
+    return [_decode(spec) for (spec,) in tx.execute(statement, {"region": region, "type": type})]
 
 
 def visible(tx: Tx, region: str) -> list[HandlerSpec]:
@@ -53,21 +58,26 @@ def by_key(tx: Tx, region: str) -> dict[str, HandlerSpec]:
 
 def find(tx: Tx, region: str, type: str, target_type: str | None) -> HandlerSpec:
     """The handler of a submission. Without a target type, the batch type must be unambiguous."""
-    every = known(tx, region)
-    specs = [spec for spec in every if spec.target_type not in (PARTS, HOOKS)]
-    fitting = [s for s in specs if s.type == type and target_type in (None, s.target_type)]
-    if not fitting and any(spec.type == type for spec in every if spec.sweep is not None):
-        raise WrongUse(reason=f"{type!r} handles sweeps: use `drumline sweep create`.")
-    if len(fitting) > 1:
+    of_type = known(tx, region, type)
+    fitting = [s for s in of_type if not _is_internal(s) and target_type in (None, s.target_type)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
         served = ", ".join(spec.target_type for spec in fitting)
         raise AmbiguousHandler(type=type, known=served)
-    if not fitting:
-        raise UnknownHandler(
-            type=type,
-            target_type=target_type or "any",
-            known=", ".join(sorted({s.type for s in specs})) or "none yet",
-        )
-    return fitting[0]
+    if any(spec.sweep is not None for spec in of_type):
+        raise WrongUse(reason=f"{type!r} handles sweeps: use `drumline sweep create`.")
+    types = {spec.type for spec in known(tx, region) if not _is_internal(spec)}
+    raise UnknownHandler(
+        type=type,
+        target_type=target_type or "any",
+        known=", ".join(sorted(types)) or "none yet",
+    )
+
+
+def _is_internal(spec: HandlerSpec) -> bool:
+    """Is it a part of a sweep's?"""
+    return spec.target_type in (PARTS, HOOKS)
 
 
 def find_sweep(tx: Tx, region: str, type: str) -> HandlerSpec:

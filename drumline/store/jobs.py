@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, delete, exists, func, insert, select, tuple_, update
+from sqlalchemy import Row, bindparam, delete, exists, func, insert, select, tuple_, update
 
 from drumline.domain.firing import (
     ConcurrencyPolicy,
@@ -206,16 +206,19 @@ class Glance(NamedTuple):
     queued: bool
 
 
+_HERE = job.c.region == bindparam("region")
+_ENABLED = _HERE & (job.c.status == ENABLED)
+_GLANCE = select(
+    exists().where(_ENABLED, job.c.by_clock.is_(True), job.c.fired_until < bindparam("until")),
+    exists().where(task.c.region == bindparam("region"), task.c.owner == TICKER),
+    exists().where(_ENABLED, job.c.by_clock.is_(False)),
+    exists().where(_HERE, job.c.queued.is_(True)),
+)
+
+
 def glance(tx: Tx, region: str, until: int) -> Glance:
     """One statement, whatever it finds."""
-    enabled = (job.c.region == region, job.c.status == ENABLED)
-    questions = (
-        exists().where(*enabled, job.c.by_clock.is_(True), job.c.fired_until < until),
-        exists().where(task.c.region == region, task.c.owner == TICKER),
-        exists().where(*enabled, job.c.by_clock.is_(False)),
-        exists().where(job.c.region == region, job.c.queued.is_(True)),
-    )
-    return Glance(*map(bool, tx.execute(select(*questions)).one()))
+    return Glance(*map(bool, tx.execute(_GLANCE, {"region": region, "until": until}).one()))
 
 
 def to_materialise(tx: Tx, region: str, until: int, limit: int) -> list[Row[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, func, insert, select, update
+from sqlalchemy import BindParameter, ColumnElement, Row, bindparam, func, insert, select, update
 
 from drumline.errors import Conflict
 from drumline.store.tables import keeper, task
@@ -40,18 +40,20 @@ def register(tx: Tx, *, name: str, region: str, node: str, pid: int, pid_started
     return new_id(inserted)
 
 
+_TOUCH = (
+    update(keeper)
+    .where(keeper.c.id == bindparam("keeper_id"), keeper.c.state == KeeperState.ALIVE)
+    .values(beat=keeper.c.beat + 1, beat_at=bindparam("now"))
+)
+
+
 def touch(tx: Tx, keeper_id: int) -> None:
     """Raise the counter, or learn that this incarnation is over.
 
     The row stays locked until the commit: whoever declares this keeper dead waits for what it is
     just acquiring, and then gives that back too.
     """
-    changed = tx.execute(
-        update(keeper)
-        .where(keeper.c.id == keeper_id, keeper.c.state == KeeperState.ALIVE)
-        .values(beat=keeper.c.beat + 1, beat_at=tx.now)
-    ).rowcount
-    if changed != 1:
+    if tx.execute(_TOUCH, {"keeper_id": keeper_id, "now": tx.now}).rowcount != 1:
         raise KeeperDead(id=keeper_id)
 
 
@@ -70,36 +72,31 @@ def close(tx: Tx, keeper_id: int, state: KeeperState) -> bool:
     return changed == 1
 
 
-def alive(tx: Tx, region: str) -> list[Row[Any]]:
-    return list(
-        tx.execute(
-            select(keeper).where(keeper.c.region == region, keeper.c.state == KeeperState.ALIVE)
-        )
-    )
-
-
-def owns_tasks(region: str) -> ColumnElement[bool]:
+def owns_tasks(region: str | BindParameter[str]) -> ColumnElement[bool]:
     """Of a keeper's row: a task names it as its owner."""
     owned = select(task.c.id).where(task.c.region == region, task.c.owner == keeper.c.id)
     return owned.limit(1).correlate(keeper).exists()
 
 
+_REGION: BindParameter[str] = bindparam("region")
+_HERE = select(keeper).where(keeper.c.region == _REGION)
+_ALIVE = _HERE.where(keeper.c.state == KeeperState.ALIVE)
+_OWNING = _HERE.where(keeper.c.state != KeeperState.ALIVE, owns_tasks(_REGION))
+_NOTHING = update(keeper).where(keeper.c.id == 0).values(beat=0)
+
+
+def alive(tx: Tx, region: str) -> list[Row[Any]]:
+    return list(tx.execute(_ALIVE, {"region": region}))
+
+
 def owning(tx: Tx, region: str) -> list[Row[Any]]:
     """Incarnations that are over and still own tasks."""
-    return list(
-        tx.execute(
-            select(keeper).where(
-                keeper.c.region == region,
-                keeper.c.state != KeeperState.ALIVE,
-                owns_tasks(region),
-            )
-        )
-    )
+    return list(tx.execute(_OWNING, {"region": region}))
 
 
 def prove_writable(tx: Tx) -> None:
     """Write something that changes nothing: who cannot, must not judge those who cannot beat."""
-    tx.execute(update(keeper).where(keeper.c.id == 0).values(beat=0))
+    tx.execute(_NOTHING)
 
 
 def others_alive(tx: Tx, region: str, node: str) -> int:

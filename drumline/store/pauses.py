@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select
 
 from drumline.store.tables import pause
 from drumline.store.tx import Tx
@@ -10,9 +10,11 @@ from drumline.store.tx import Tx
 EVERYTHING = "*"
 
 
+_CURRENT = select(pause.c.type).where(pause.c.region == bindparam("region"))
+
+
 def current(tx: Tx, region: str) -> list[str]:
-    rows = tx.execute(select(pause.c.type).where(pause.c.region == region))
-    return sorted(type for (type,) in rows)
+    return sorted(tx.execute(_CURRENT, {"region": region}).scalars())
 
 
 def add(tx: Tx, region: str, type: str) -> None:

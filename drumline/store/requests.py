@@ -6,13 +6,17 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from drumline.errors import Conflict
 from drumline.store.database import Database
 from drumline.store.tables import request
 from drumline.store.tx import Tx
+
+# Built once: building a statement takes longer than SQLite does to carry it out.
+_BEGIN = insert(request)
+_ANSWER = update(request).where(request.c.id == bindparam("of"))
 
 
 class _Seen(Exception):
@@ -34,21 +38,14 @@ def once(
     """
 
     def transaction(tx: Tx) -> dict[str, Any]:
+        row = {"id": request_id, "command": command, "digest": digest, "created_at": tx.now}
         try:
-            tx.execute(
-                insert(request).values(
-                    id=request_id, command=command, digest=digest, created_at=tx.now
-                )
-            )
+            tx.execute(_BEGIN, row)
         except IntegrityError:
             raise _Seen from None
         answer = work(tx)
         kept = {name: value for name, value in answer.items() if name not in told_once}
-        tx.execute(
-            update(request)
-            .where(request.c.id == request_id)
-            .values(answer=msgspec.json.encode(kept).decode())
-        )
+        tx.execute(_ANSWER, {"of": request_id, "answer": msgspec.json.encode(kept).decode()})
         return answer
 
     try:

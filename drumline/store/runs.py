@@ -388,13 +388,16 @@ def held_by(tx: Tx, region: str, keeper_id: int) -> list[Row[Any]]:
     )
 
 
+_STOPPED = select(task.c.id, task.c.fence).where(
+    task.c.region == bindparam("region"),
+    task.c.owner == bindparam("keeper_id"),
+    task.c.stop == STOP_KILL,
+)
+
+
 def to_be_stopped(tx: Tx, region: str, keeper_id: int) -> list[tuple[int, int]]:
     """The (id, fence) of this keeper's runs that an operator wants killed."""
-    rows = tx.execute(
-        select(task.c.id, task.c.fence).where(
-            task.c.region == region, task.c.owner == keeper_id, task.c.stop == STOP_KILL
-        )
-    )
+    rows = tx.execute(_STOPPED, {"region": region, "keeper_id": keeper_id})
     return [(row.id, row.fence) for row in rows]
 
 

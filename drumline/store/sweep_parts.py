@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Row, bindparam, func, insert, select, update
 
 from drumline.domain import sweep as rules
 from drumline.domain.part import Line, Live, PartFacts
@@ -174,13 +174,16 @@ class Demand(NamedTuple):
     """Partitions that keepers of this node hold."""
 
 
+_WANTED = (
+    select(func.count())
+    .select_from(sweep_part)
+    .join(sweep, sweep.c.id == sweep_part.c.sweep_id)
+    .where(sweep_part.c.task_id.is_not(None), sweep.c.region == bindparam("region"))
+)
+
+
 def demand(tx: Tx, region: str, node: str) -> Demand:
-    wanted = tx.execute(
-        select(func.count())
-        .select_from(sweep_part)
-        .join(sweep, sweep.c.id == sweep_part.c.sweep_id)
-        .where(sweep_part.c.task_id.is_not(None), sweep.c.region == region)
-    ).scalar_one()
+    wanted = tx.execute(_WANTED, {"region": region}).scalar_one()
     if not wanted:
         return Demand()
     nodes = select(func.count(keeper.c.node.distinct())).where(
