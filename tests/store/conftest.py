@@ -9,7 +9,8 @@ from drumline.store import schema
 from drumline.store.database import Database
 from drumline.store.tables import metadata
 from tests.mariadb import fresh_database
-from tests.store.world import World
+from tests.store.desk import STRICT, UNDOES, Desk
+from tests.store.world import SPEC, World
 
 
 def open_database(url: str) -> Database:
@@ -66,6 +67,12 @@ def database(request: pytest.FixtureRequest) -> Database:
 @pytest.fixture
 def world(database: Database) -> World:
     return World(database)
+
+
+@pytest.fixture
+def desk(world: World) -> Desk:
+    world.announce(SPEC, UNDOES, STRICT)
+    return Desk(world.database)
 
 
 def wipe(database: Database) -> None:

@@ -21,8 +21,8 @@ from drumline.store.database import Database
 from drumline.store.tables import alarm
 from drumline.web import webhooks
 from tests.receiver import Receiver
+from tests.store.desk import Desk
 from tests.store.job_world import JobWorld, stopped_clock
-from tests.store.test_commands import Desk
 from tests.store.world import REGION, SPEC, Crash, World, at_once, over
 from tests.web_site import Site
 

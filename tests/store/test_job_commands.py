@@ -22,8 +22,8 @@ from drumline.handlers.http.handler import HttpHandler
 from drumline.store import callbacks, firings, jobs, runs
 from drumline.store.database import Database
 from drumline.store.firings import Plan
+from tests.store.desk import STRICT, Desk
 from tests.store.job_world import SECOND, STANDARD, START, JobWorld, stopped_clock
-from tests.store.test_commands import STRICT, Desk
 from tests.store.world import LIMITS, REGION, SPEC, over
 
 (HTTP,) = specs_of(HttpHandler(), "http")

@@ -8,11 +8,8 @@ import pytest
 from drumline.errors import StoreUnavailable
 from drumline.store import scan
 from drumline.store.database import Database
-from tests.store import test_commands
-from tests.store.test_commands import Desk
+from tests.store.desk import Desk
 from tests.store.world import SPEC, World
-
-desk = test_commands.desk
 
 
 def test_a_task_that_is_due_is_offered_as_the_scan_would_feed_it(desk: Desk, world: World) -> None:

@@ -18,7 +18,7 @@ from drumline.store.tables import request
 from drumline.store.tables import token as token_table
 from drumline.web import openapi
 from drumline.web.routes import PREFIX, TABLE, Endpoint
-from tests.store.test_commands import STRICT, UNDOES, Desk
+from tests.store.desk import STRICT, UNDOES, Desk
 from tests.store.test_job_commands import ASYNC, C12, HTTP
 from tests.store.world import LIMITS, REGION, SPEC, World, over, passing_fault
 from tests.web_site import Reply, Site

@@ -23,7 +23,7 @@ from drumline.store.tables import alarm, sweep_failed, sweep_part, task
 from drumline.store.tables import sweep as sweep_table
 from drumline.store.tables import sweep_log as log_table
 from drumline.store.tx import Tx
-from tests.store.test_commands import Desk
+from tests.store.desk import Desk
 from tests.store.world import REGION, SPEC, World, at_once, commit_of_unknown_fate
 
 PLAIN = HandlerSpec(PARTS, "plain", sweep=SweepTraits())

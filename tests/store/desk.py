@@ -1,0 +1,88 @@
+"""Commands as the tests give them: a desk that has them done, and what is submitted at it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import func, select
+
+from drumline import commands
+from drumline.commands import Context
+from drumline.config import Settings
+from drumline.control import new_request_id
+from drumline.domain.policy import HandlerSpec
+from drumline.domain.task import Due
+from drumline.errors import DrumlineError, NotReachable
+from drumline.store.database import Database
+from tests.store.world import REGION, SPEC
+
+NODE = "node"
+UNDOES = HandlerSpec("target", "undoes", captures=True, rolls_back=True)
+STRICT = HandlerSpec(
+    "target",
+    "strict",
+    schema={
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 1}},
+        "required": ["n"],
+    },
+)
+
+
+class Desk:
+    """A door with all commands behind it, and a dispatcher that notes what it is asked."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.asked: list[tuple[str, str, int]] = []
+        self.answers: dict[str, dict[str, Any]] = {
+            "queue": {"length": 0, "capacity": 10, "pool_size": 1, "free_workers": 1},
+            "workers": {"workers": []},
+        }
+        self.reachable = True
+        self.rings = 0
+        self.offered: list[Due] = []
+        self.context = Context(
+            Settings(region=REGION, node=NODE), database, self.ask, self.ring, actor="tester"
+        )
+
+    def ask(self, what: str, name: str = "", task_id: int = 0) -> dict[str, Any]:
+        if not self.reachable:
+            raise NotReachable(what="The dispatcher", reason="it does not answer")
+        self.asked.append((what, name, task_id))
+        return self.answers.get(what, {})
+
+    def ring(self, dues: Sequence[Due] = ()) -> None:
+        self.rings += 1
+        self.offered += dues
+
+    def __call__(
+        self, command_name: str, request_id: str | None = None, /, **arguments: Any
+    ) -> dict[str, Any]:
+        command = commands.read(commands.by_name(command_name), arguments)
+        answer = commands.carry_out(command, request_id or new_request_id(), self.context)
+        msgspec.msgpack.encode(answer)  # it travels
+        return answer
+
+    def count(self, table: Any) -> int:
+        return self.database.read(
+            lambda tx: int(tx.execute(select(func.count()).select_from(table)).scalar_one())
+        )
+
+
+def submitted(desk: Desk, count: int = 3, **arguments: Any) -> int:
+    about = {"batch_name": "june", "type": SPEC.type, "count": count} | arguments
+    return int(desk("batch.submit", **about)["batch_id"])
+
+
+def outcome(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | DrumlineError:
+    try:
+        return work()
+    except DrumlineError as error:
+        return error
+
+
+def loading(desk: Desk, count: int = 3) -> int:
+    batch_id = int(desk("batch.open", batch_name="june", type=SPEC.type)["batch_id"])
+    desk("batch.load", batch_id=batch_id, count=count)
+    return batch_id

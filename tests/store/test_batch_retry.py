@@ -1,0 +1,82 @@
+"""Retrying a batch: all that failed, or some of it, and only where that makes sense."""
+
+import pytest
+
+from drumline.domain.states import Phase
+from drumline.domain.verdict import End
+from drumline.errors import Conflict, NotFound
+from tests.store.desk import Desk, submitted
+from tests.store.world import World
+
+
+def test_retry_runs_all_that_failed_again(desk: Desk, world: World) -> None:
+    batch_id = submitted(desk)
+    keeper = world.keeper()
+    world.run(keeper, world.members(batch_id)[:1])
+    world.run(keeper, end=End.ERROR)
+    assert desk("batch.retry", batch_id=batch_id)["retried"] == 2
+    assert world.statuses(batch_id) == ["success", "retry_pending", "retry_pending"]
+    world.run(keeper)
+    assert desk("batch.show", batch_id=batch_id)["status"] == "success"
+    world.check_laws()
+
+
+def test_retry_of_some_leaves_the_others_and_is_all_or_nothing(desk: Desk, world: World) -> None:
+    batch_id = submitted(desk)
+    one, two, three = world.members(batch_id)
+    keeper = world.keeper()
+    world.run(keeper, [one])
+    world.run(keeper, end=End.ERROR)
+    with pytest.raises(Conflict, match=f"task {one} is success"):
+        desk("batch.retry", batch_id=batch_id, task_ids=[two, one])
+    assert world.statuses(batch_id) == ["success", "fail", "fail"]
+    assert desk("batch.retry", batch_id=batch_id, task_ids=[three, three])["retried"] == 1
+    assert world.statuses(batch_id) == ["success", "fail", "retry_pending"]
+    world.check_laws()
+
+
+def test_retry_of_another_batchs_task_is_not_found(desk: Desk, world: World) -> None:
+    batch_id, other = submitted(desk), submitted(desk)
+    world.run(world.keeper(), end=End.ERROR)
+    foreign = world.members(other)[0]
+    with pytest.raises(NotFound, match=f"task {foreign} in batch {batch_id}"):
+        desk("batch.retry", batch_id=batch_id, task_ids=[foreign])
+
+
+@pytest.mark.parametrize(
+    ("statuses", "phase", "words"),
+    [
+        (["success"], Phase.FORWARD, "no failed task"),
+        (["fail", "cancel"], Phase.CANCEL, "is cancelled"),
+        (["fail", "rollback_success"], Phase.ROLLBACK, "no failed task"),
+        (["pending"], Phase.LOADING, "being loaded"),
+    ],
+)
+def test_a_retry_that_makes_no_sense_is_refused(
+    desk: Desk, world: World, statuses: list[str], phase: str, words: str
+) -> None:
+    batch_id, _ = world.scene(statuses, phase)
+    with pytest.raises(Conflict, match=words):
+        desk("batch.retry", batch_id=batch_id)
+    assert world.statuses(batch_id) == statuses
+
+
+@pytest.mark.parametrize(
+    ("status", "phase"),
+    [
+        ("fail", Phase.CANCEL),
+        ("fail", Phase.ROLLBACK),
+        ("rollback_fail", Phase.CANCEL),
+    ],
+)
+def test_a_task_that_its_batch_would_never_let_start_is_not_retried(
+    desk: Desk, world: World, status: str, phase: str
+) -> None:
+    batch_id, (only,) = world.scene([status], phase, captured=[0])
+    for command, arguments in (
+        ("task.retry", {"task_id": only}),
+        ("batch.retry", {"batch_id": batch_id, "task_ids": [only]}),
+    ):
+        with pytest.raises(Conflict, match="cannot be retried"):
+            desk(command, **arguments)
+    assert world.statuses(batch_id) == [status]

@@ -1,0 +1,130 @@
+"""Rolling a batch back: the last first, and never while anything of it runs."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from drumline.domain.states import Phase, TaskState
+from drumline.domain.task import Due
+from drumline.domain.verdict import End
+from drumline.errors import Conflict, DrumlineError
+from tests.store.desk import UNDOES, Desk, outcome, submitted
+from tests.store.world import World, at_once, over
+
+
+def undoable(desk: Desk, count: int = 3) -> int:
+    targets = [{"before_update": {"was": i}} for i in range(count)]
+    return submitted(desk, count=0, type=UNDOES.type, targets=targets)
+
+
+def test_a_rollback_runs_the_last_first_and_ends_in_success(desk: Desk, world: World) -> None:
+    batch_id = undoable(desk)
+    members = world.members(batch_id)
+    keeper = world.keeper()
+    for one in members:
+        world.run(keeper, [one])
+    assert desk("batch.rollback", batch_id=batch_id)["status"] == "rollback_running"
+    assert [due.id for due in world.dues()] == members[::-1]
+    assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_running"
+    world.run(keeper)
+    assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_success"
+    world.check_laws()
+
+
+def test_rollback_is_refused_while_anything_runs(desk: Desk, world: World) -> None:
+    batch_id = undoable(desk)
+    keeper = world.keeper()
+    (due,) = world.acquire(keeper, world.members(batch_id)[:1])
+    with pytest.raises(Conflict, match="1 task of batch"):
+        desk("batch.rollback", batch_id=batch_id)
+    world.release(keeper, [over(due)])
+    desk("batch.rollback", batch_id=batch_id)
+    assert set(world.statuses(batch_id)) == {"rollback_pending"}
+    world.check_laws()
+
+
+def test_a_run_and_a_rollback_that_begin_at_once_exclude_each_other(
+    desk: Desk, world: World
+) -> None:
+    for _ in range(10):
+        batch_id = undoable(desk, count=1)
+        keeper, dues = world.keeper(), world.members(batch_id)
+        rolled: list[dict[str, Any] | DrumlineError] = []
+        won: list[Due] = []
+        roll_back = partial(desk, "batch.rollback", batch_id=batch_id)
+        at_once(
+            partial(lambda to, work: to.append(outcome(work)), rolled, roll_back),
+            partial(lambda to, *who: to.extend(world.acquire(*who)), won, keeper, dues),
+        )
+        forward = [due for due in won if due.status is TaskState.PENDING]
+        assert isinstance(rolled[0], Conflict) == bool(forward), (rolled, won)
+        world.check_laws()
+        world.set_task(dues[0], status="cancel", owner=None, finished_at=1)
+        world.set_batch(
+            batch_id, n_pending=0, n_running=0, n_rollback_pending=0, n_rollback_running=0,
+            n_cancel=1, phase="cancel",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("statuses", "phase", "words"),
+    [
+        (["waiting_callback", "success"], Phase.FORWARD, "still running"),
+        (["pending"], Phase.LOADING, "being loaded"),
+        (["rollback_pending"], Phase.ROLLBACK, "already in its rollback: rollback_running"),
+        (["rollback_success"], Phase.ROLLBACK, "already in its rollback: rollback_success"),
+        (["rollback_fail"], Phase.ROLLBACK, "`batch retry`"),
+    ],
+)
+def test_a_rollback_that_makes_no_sense_is_refused(
+    desk: Desk, world: World, statuses: list[str], phase: str, words: str
+) -> None:
+    batch_id, _ = world.scene(statuses, phase, captured=[0])
+    world.set_batch(batch_id, batch_type=UNDOES.type)
+    with pytest.raises(Conflict, match=words):
+        desk("batch.rollback", batch_id=batch_id)
+    assert world.statuses(batch_id) == statuses
+
+
+def test_a_handler_that_cannot_roll_back_is_named(desk: Desk, world: World) -> None:
+    batch_id, _ = world.batch(1, captured=[0])
+    world.run(world.keeper())
+    with pytest.raises(Conflict, match="has no rollback"):
+        desk("batch.rollback", batch_id=batch_id)
+
+
+def test_a_batch_that_captured_nothing_has_nothing_to_roll_back(desk: Desk, world: World) -> None:
+    batch_id = submitted(desk, type=UNDOES.type)
+    world.run(world.keeper())
+    with pytest.raises(Conflict, match="before_update"):
+        desk("batch.rollback", batch_id=batch_id)
+
+
+def test_a_rollback_can_be_cancelled_and_begun_again(desk: Desk, world: World) -> None:
+    batch_id = undoable(desk)
+    one, two, _ = world.members(batch_id)
+    keeper = world.keeper()
+    world.run(keeper)
+    desk("batch.rollback", batch_id=batch_id)
+    world.run(keeper, [one])
+    world.run(keeper, [two], end=End.ERROR)
+    desk("batch.cancel", batch_id=batch_id)
+    assert world.statuses(batch_id) == ["rollback_success", "rollback_fail", "cancel"]
+    desk("batch.rollback", batch_id=batch_id)
+    assert world.statuses(batch_id) == ["rollback_success", "rollback_pending", "rollback_pending"]
+    world.run(keeper)
+    assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_success"
+    world.check_laws()
+
+
+def test_retry_in_a_rollback_rolls_back_again(desk: Desk, world: World) -> None:
+    batch_id = undoable(desk)
+    keeper = world.keeper()
+    world.run(keeper)
+    desk("batch.rollback", batch_id=batch_id)
+    world.run(keeper, end=End.ERROR)
+    assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_fail"
+    assert desk("batch.retry", batch_id=batch_id)["retried"] == 3
+    assert set(world.statuses(batch_id)) == {"rollback_pending"}
+    world.check_laws()
