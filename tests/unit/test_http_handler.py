@@ -25,7 +25,7 @@ from drumline.handlers.http.retry import Outcome
 from drumline.handlers.registry import registry
 from drumline.runner.execute import result_text
 from drumline.task import Task
-from tests.unit.test_http_client import Answer, in_loop, serving
+from tests.unit.loopback import Answer, in_loop, serving
 
 RUN = RunFacts(job_id=7, scheduled_at=1_767_323_045_000_000, run_attempt=3, trace_id="ab" * 16)
 CALLBACK = ("https://d.example/api/v1/callbacks/42", "c0ffee" * 8)

@@ -1,0 +1,263 @@
+"""Answers that are failures: slow ones, broken ones, and ones that are too much."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+
+import pytest
+from aiohttp import web
+
+from drumline.handlers.http.retry import Outcome
+from tests.unit.loopback import RawServer, call_once, calling, in_loop, saying, serving
+
+# --- answers that are failures -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [(204, Outcome.SUCCESS), (404, Outcome.CLIENT_ERROR), (503, Outcome.SERVER_ERROR)],
+)
+def test_the_status_decides(status: int, outcome: Outcome) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status, headers={"Retry-After": "7"})
+
+    @in_loop
+    async def go() -> None:
+        async with serving(answer) as origin:
+            result = await call_once(origin)
+        assert (result.outcome, result.status_code) == (outcome, status)
+        assert result.error is None
+        assert result.response is not None
+        assert result.response.headers["Retry-After"] == "7"
+
+    go()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("where", ["{origin}/inside", "http://169.254.169.254/", "//evil.example/"])
+def test_a_redirect_is_not_followed(status: int, where: str) -> None:
+    paths: list[str] = []
+
+    @in_loop
+    async def go() -> None:
+        location = ""
+
+        async def answer(request: web.Request) -> web.Response:
+            paths.append(request.path)
+            return web.Response(status=status, headers={"Location": location + "?token=abcdef"})
+
+        async with serving(answer) as origin:
+            location = where.format(origin=origin)
+            result = await call_once(f"{origin}/start")
+            assert (result.outcome, result.status_code) == (Outcome.REDIRECT, status)
+            assert result.response is not None
+            assert result.response.headers["Location"] == f"{location}?token=***"
+
+    go()
+    assert paths == ["/start"]
+
+
+@in_loop
+async def test_a_slow_answer_times_out_and_its_connection_is_closed() -> None:
+    server = saying(then="hang")
+    async with server.running() as origin:
+        result = await call_once(origin, timeout=0.2)
+        await server.hung_up.wait()
+    assert (result.outcome, result.status_code, result.response) == (Outcome.TIMEOUT, None, None)
+    assert result.error == "no answer within 0.2 s"
+    assert result.latency_ms >= 200
+    assert server.connections == 1
+
+
+@in_loop
+async def test_an_answer_that_never_ends_times_out_with_what_came_of_it() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n\r\n"
+    server = saying(head + b"half of ", b"it", then="hang")
+    async with server.running() as origin:
+        result = await call_once(origin, timeout=0.3)
+        await server.hung_up.wait()
+    assert (result.outcome, result.status_code) == (Outcome.TIMEOUT, 200)
+    assert result.error == "no end of the answer within 0.3 s"
+    assert result.response is not None
+    assert (result.response.body, result.response.truncated) == ("half of it", True)
+
+
+@in_loop
+async def test_an_answer_in_drops_is_bounded_by_the_same_timeout() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            writer.write(b"X-A: b\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    server = RawServer(drip)
+    async with server.running() as origin:
+        result = await call_once(origin, timeout=0.3)
+        await server.hung_up.wait()
+    assert result.outcome is Outcome.TIMEOUT
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+@pytest.mark.parametrize("then", ["close", "reset"])
+def test_a_broken_connection_is_one_failure_and_not_a_second_request(
+    method: str, then: str
+) -> None:
+    @in_loop
+    async def go() -> None:
+        server = saying(then=then)
+        async with server.running() as origin:
+            result = await call_once(origin, method=method, body="x" if method == "PUT" else None)
+        assert (result.outcome, result.status_code) == (Outcome.CONNECTION, None)
+        assert result.error is not None and "connection" in result.error
+        assert server.connections == 1
+
+    go()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "error"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", 200, "broke off"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n", 200, "broke off"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", None, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", None, "not HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", None, "not HTTP"),
+        (b"\x00\x01\x02\r\n\r\n", None, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 100_000 + b"\r\n\r\n", None, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X-A: a\r\n" * 5_000 + b"\r\n", None, ""),
+    ],
+)
+def test_an_answer_that_is_not_whole_is_a_failure(
+    answer: bytes, status: int | None, error: str
+) -> None:
+    @in_loop
+    async def go() -> None:
+        async with saying(answer).running() as origin:
+            result = await call_once(origin)
+        assert (result.outcome, result.status_code) == (Outcome.CONNECTION, status)
+        assert result.error is not None and error in result.error
+        if result.response is not None:
+            assert result.response.truncated
+
+    go()
+
+
+@in_loop
+async def test_more_bytes_than_were_announced_are_not_taken_for_the_next_answer() -> None:
+    smuggled = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+    server = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled, then="hang")
+    async with server.running() as origin, calling() as call:
+        for _ in range(2):
+            result = await call(origin)
+            assert result.response is not None
+            assert result.response.body == "ok"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("then", ["hang", "reset"])
+def test_a_service_that_does_not_read_our_body_can_still_answer(then: str) -> None:
+    @in_loop
+    async def go() -> None:
+        server = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", then=then)
+        async with server.running() as origin:
+            result = await call_once(origin, body="\U0001f600" * 60_000, timeout=30)
+        assert (result.outcome, result.status_code) == (Outcome.SUCCESS, 200)
+
+    go()
+
+
+@in_loop
+async def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    result = await call_once(f"http://127.0.0.1:{port}")
+    assert (result.outcome, result.status_code) == (Outcome.CONNECTION, None)
+    assert result.error is not None and "no connection" in result.error
+
+
+@in_loop
+async def test_a_call_that_is_cancelled_closes_its_connection_and_gives_no_result() -> None:
+    server = saying(then="hang")
+    async with server.running() as origin, calling() as call:
+        running = asyncio.create_task(call(origin))
+        while not server.connections:
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await server.hung_up.wait()
+
+
+# --- answers that are too much -------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_huge_answer_is_read_in_part_and_hung_up_on() -> None:
+    written = 0
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n")
+        while True:
+            writer.write(b"0123456789abcdef" * 4_096)
+            await writer.drain()
+            written += 65_536
+
+    server = RawServer(flood)
+    async with server.running() as origin:
+        result = await call_once(origin)
+        await server.hung_up.wait()
+    assert (result.outcome, result.status_code) == (Outcome.SUCCESS, 200)
+    assert result.response is not None
+    assert len(result.response.body) == 16 * 1024
+    assert result.response.truncated
+    assert written < 32 * 1024 * 1024  # what it can be ahead of us by
+
+
+@in_loop
+async def test_an_answer_of_some_size_is_read_to_its_end_and_its_connection_used_again() -> None:
+    connections: set[object] = set()
+
+    async def answer(request: web.Request) -> web.Response:
+        connections.add(request.transport)
+        return web.Response(text="x" * 500_000)
+
+    async with serving(answer) as origin, calling(keep=1_000) as call:
+        for _ in range(3):
+            result = await call(origin)
+            assert result.response is not None
+            assert len(result.response.body) == 1_000 and result.response.truncated
+    assert len(connections) == 1
+
+
+@in_loop
+async def test_a_gzip_bomb_is_not_unpacked() -> None:
+    bomb = gzip.compress(b"\0" * 20_000_000)
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    async with serving(answer) as origin:
+        result = await call_once(origin)
+    assert result.outcome is Outcome.SUCCESS
+    assert result.response is not None and result.response.truncated
+    # A NUL has six bytes in JSON: it is those that are counted.
+    assert result.response.body == "\0" * (16 * 1024 // 6)
+
+
+@in_loop
+async def test_a_packed_answer_is_unpacked() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        response = web.Response(text="ä" * 5_000)
+        response.enable_compression()
+        return response
+
+    async with serving(answer) as origin:
+        result = await call_once(origin)
+    assert result.response is not None
+    assert (result.response.body, result.response.truncated) == ("ä" * 5_000, False)
+    assert result.response.headers["Content-Encoding"] in ("gzip", "deflate")
