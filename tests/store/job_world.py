@@ -8,15 +8,19 @@ from unittest import mock
 from sqlalchemy import Row
 
 from drumline.domain.firing import Decision
+from drumline.domain.states import TaskState
 from drumline.domain.verdict import End, Outcome
 from drumline.store import decisions, firings, jobs, missed, runs
 from drumline.store.database import Database
 from drumline.store.firings import Plan
+from drumline.store.runs import Raced
 from drumline.store.tables import job, task
 from drumline.store.tx import Tx
 from tests.store.world import REGION, SPEC, World
 
 T = TypeVar("T")
+
+PENDING, QUEUED, SKIPPED = TaskState.PENDING, TaskState.SCHEDULED, TaskState.SKIPPED
 
 SECOND = 1_000_000
 START = 1_900_000_800 * SECOND
@@ -150,3 +154,21 @@ def over_row(row: Row[Any], end: End) -> runs.Ended:
     """The end of a run that a keeper holds."""
     info = "it was" if end in (End.ERROR, End.TIMEOUT) else None
     return runs.ended_row(row, Outcome(end, info=info), {SPEC.key: SPEC}, "worker")
+
+
+def until_decided(work: Callable[[], Decision | None]) -> Decision | None:
+    """As every decider does it: who loses a race looks again."""
+    while True:
+        try:
+            return work()
+        except Raced:
+            continue
+
+
+def start_queued(world: JobWorld, job_id: int) -> list[float]:
+    """The seconds whose runs are let go."""
+    flagged = world.job_row(job_id).queued
+    looked = world.database.read(lambda tx: decisions.startable_jobs(tx, REGION))
+    ids = world.write(lambda tx: decisions.start_queued(tx, job_id))
+    assert bool(looked) == (bool(ids) or (flagged and not world.seconds(job_id, "scheduled")))
+    return [(world.task(i).scheduled_at - START) / SECOND for i in ids]

@@ -1,25 +1,15 @@
 """Jobs as definitions: their names and versions, and what a change does to their firings."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from drumline.domain.firing import Decision
 from drumline.domain.states import TaskState
 from drumline.errors import NameTaken, NotFound, VersionConflict
 from drumline.store import decisions, firings, jobs, missed, runs
-from drumline.store.database import Database
 from drumline.store.firings import Plan
 from drumline.store.runs import Raced
-from tests.store.job_world import SECOND, STANDARD, START, JobWorld, stopped_clock
+from tests.store.job_world import SECOND, STANDARD, START, JobWorld
 from tests.store.world import REGION, at_once, while_open
-
-
-@pytest.fixture
-def world(database: Database) -> Iterator[JobWorld]:
-    with stopped_clock(database) as clock:
-        yield JobWorld(database, clock)
-
 
 # --- names and versions --------------------------------------------------------------------------
 

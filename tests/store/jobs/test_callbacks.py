@@ -1,7 +1,6 @@
 """Callbacks: one token an attempt, used once; the early are kept, and the missing are told."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,19 +12,12 @@ from drumline.domain.states import Phase
 from drumline.domain.verdict import End, Outcome
 from drumline.errors import BadToken, Conflict, WrongUse
 from drumline.store import callbacks, runs
-from drumline.store.database import Database
 from drumline.store.runs import Raced
 from drumline.store.spreads import Spread
-from tests.store.job_world import JobWorld, stopped_clock
+from tests.store.job_world import JobWorld
 from tests.store.world import LIMITS, REGION, at_once, over, while_open
 
 RETRIES = Retry(retries=1, delay=0)
-
-
-@pytest.fixture
-def world(database: Database) -> Iterator[JobWorld]:
-    with stopped_clock(database) as clock:
-        yield JobWorld(database, clock)
 
 
 class Run:
