@@ -1,0 +1,61 @@
+"""Sweeps for the store's tests: begun, held and ended by short words."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+
+from drumline.domain.part import HookEnd
+from drumline.domain.policy import HandlerSpec, SweepTraits
+from drumline.domain.sweep import PARTS
+from drumline.domain.verdict import End, Outcome
+from drumline.store import runs, sweep_parts, sweeps
+from drumline.store.sweep_parts import Checkpoint, Held
+from tests.store.desk import Desk
+from tests.store.world import REGION, World
+
+PLAIN = HandlerSpec(PARTS, "plain", sweep=SweepTraits())
+LOOPS = HandlerSpec(PARTS, "loops", sweep=SweepTraits(is_async=True))
+HOOKED = HandlerSpec(PARTS, "hooked", sweep=SweepTraits(creates=True, prepares=True))
+PREPARED = HandlerSpec(PARTS, "prepared", sweep=SweepTraits(prepares=True))
+
+
+class SweepWorld(World):
+    def show(self, name: str | int) -> Row[Any]:
+        return self.database.read(lambda tx: sweeps.get(tx, REGION, name))
+
+    def parts(self, name: str | int) -> list[Row[Any]]:
+        sweep_id = self.show(name).id
+        return self.database.read(lambda tx: sweeps.parts_of(tx, [sweep_id]))[sweep_id]
+
+    def hold(self, name: str, number: int = 0, keeper_id: int | None = None) -> Held:
+        """Acquire a partition's task and open it."""
+        keeper_id = keeper_id or self.keeper()
+        task_id = self.parts(name)[number].task_id
+        (due,) = self.acquire(keeper_id, [task_id])
+        held = Held(keeper_id, due.id, due.fence)
+        assert sweep_parts.open_part(self.database, held) is not None
+        return held
+
+    def flush(self, held: Held, start: int, errors: int = 0, **more: Any) -> Any:
+        return sweep_parts.checkpoint(self.database, held, Checkpoint(start, errors, **more))
+
+    def end(self, held: Held, end: End = End.SUCCESS, result: Any = None, **more: Any) -> None:
+        """The run of a task of a sweep is over."""
+        row = self.task(held.task_id)
+        text = None if result is None else msgspec.json.encode(result).decode()
+        spec = HandlerSpec(row.target_type, row.type)
+        ended = runs.ended_row(row, Outcome(end, result=text, **more), {spec.key: spec}, "worker")
+        assert self.release(held.keeper_id, [ended]) == []
+
+    def hook(self, name: str, result: HookEnd | None, **more: Any) -> None:
+        """Run the hook that a sweep waits for."""
+        keeper_id, task_id = self.keeper(), self.show(name).hook_task_id
+        (due,) = self.acquire(keeper_id, [task_id])
+        end = End.ERROR if result is None else End.SUCCESS
+        self.end(Held(keeper_id, due.id, due.fence), end, result, **more)
+
+
+def begin(desk: Desk, name: str = "s", **fields: Any) -> int:
+    about = {"type": "plain", "total": 100, "start": True, **fields}
+    return int(desk("sweep.create", name=name, **about)["id"])

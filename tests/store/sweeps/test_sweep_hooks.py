@@ -1,0 +1,96 @@
+"""What happens before a sweep runs: its hooks agree, refuse or wait, and its source is counted."""
+
+import pytest
+
+from drumline.domain.part import HookEnd
+from drumline.domain.verdict import End
+from drumline.errors import Conflict
+from drumline.store import runs, sweep_parts
+from drumline.store.sweep_parts import Held
+from tests.store.desk import Desk
+from tests.store.sweep_world import SweepWorld, begin
+
+
+def test_a_create_hook_agrees_or_refuses_for_good(desk: Desk, world: SweepWorld) -> None:
+    begin(desk, "good", type="hooked", start=True)
+    assert world.show("good").state == "created", "it is not started before its hook agrees"
+    with pytest.raises(Conflict, match="has not agreed yet"):
+        desk("sweep.start", sweep="good")
+    world.hook("good", HookEnd())
+    assert desk("sweep.start", sweep="good")["state"] == "waiting"
+    for name, end, says in (
+        ("bad", HookEnd(refused="not this one"), "not this one"),
+        ("broken", None, "its create hook broke: its task failed: no such table"),
+    ):
+        begin(desk, name, type="hooked")
+        world.hook(name, end, info="no such table")
+        row = world.show(name)
+        assert (row.state, row.reason, row.hook_task_id) == ("failed", says, None)
+        with pytest.raises(Conflict, match="The sweep is failed"):
+            desk("sweep.start", sweep=name)
+
+
+def test_a_prepare_hook_lets_it_start_or_wait_or_stop(desk: Desk, world: SweepWorld) -> None:
+    begin(desk, "a", type="prepared")
+    assert world.show("a").state == "waiting"
+    with pytest.raises(Conflict, match="prepare hook of sweep"):
+        desk("sweep.ready", sweep="a")
+    world.hook("a", HookEnd(later=60.0, extra='"half"'))
+    row = world.show("a")
+    due = world.task(row.hook_task_id).due_at - row.updated_at
+    assert (row.state, row.extra, due) == ("waiting", '"half"', 60_000_000)
+    world.set_task(row.hook_task_id, due_at=0)
+    world.hook("a", HookEnd(waits=True))
+    assert (world.show("a").state, world.show("a").hook_task_id) == ("waiting", None)
+    assert desk("sweep.ready", sweep="a")["state"] == "running"
+    begin(desk, "b", type="prepared")
+    world.hook("b", None, info="the service is away")
+    row = world.show("b")
+    assert row.state == "stopped" and "the service is away" in row.reason
+    desk("sweep.start", sweep="b")
+    world.hook("b", HookEnd())
+    assert world.show("b").state == "running", "a start that failed can be repeated"
+    begin(desk, "c", type="prepared")
+    world.hook("c", HookEnd(refused="never"))
+    assert (world.show("c").state, world.show("c").reason) == ("failed", "never")
+
+
+def test_a_stop_reaches_a_hook_wherever_it_is(desk: Desk, world: SweepWorld) -> None:
+    begin(desk, "waits", type="prepared")
+    assert desk("sweep.stop", sweep="waits")["state"] == "stopped"
+    begin(desk, "idle", type="prepared")
+    world.hook("idle", HookEnd(waits=True))
+    assert desk("sweep.stop", sweep="idle")["state"] == "stopped"
+    with pytest.raises(Conflict, match="handler may start it only from waiting"):
+        desk("sweep.ready", sweep="idle")
+    begin(desk, "runs", type="prepared")
+    keeper_id, task_id = world.keeper(), world.show("runs").hook_task_id
+    (due,) = world.acquire(keeper_id, [task_id])
+    assert desk("sweep.stop", sweep="runs")["state"] == "stopping"
+    assert world.task(task_id).stop == runs.STOP_KILL
+    world.end(Held(keeper_id, due.id, due.fence), End.SUCCESS, HookEnd())
+    assert world.show("runs").state == "stopped", "not once a stop is asked"
+
+
+def test_a_source_is_counted_before_it_is_cut(desk: Desk, world: SweepWorld) -> None:
+    begin(desk, total=None, items="/some/file", partitions=8)
+    row = world.show("s")
+    assert (row.state, row.total, world.parts("s")) == ("waiting", None, [])
+    with pytest.raises(Conflict, match="its items are not counted"):
+        desk("sweep.rerun", sweep="s")
+    world.hook("s", HookEnd(total=5, identity="file 1"))
+    row = world.show("s")
+    assert (row.state, row.total, row.end_index, row.identity) == ("running", 5, 5, "file 1")
+    assert len(world.parts("s")) == 5, "no more partitions than items"
+    part = sweep_parts.open_part(world.database, world.hold("s", 4))
+    assert part is not None and part.source is not None
+    assert (part.source.items, part.source.total, part.source.identity) == (
+        "/some/file", 5, "file 1",
+    )  # fmt: skip
+    changed = begin(desk, "changing", type="prepared", total=None, items=["a", "b"])
+    world.hook("changing", HookEnd(total=2, identity="x"))
+    desk("sweep.stop", sweep=changed)
+    desk("sweep.start", sweep=changed)
+    world.hook("changing", HookEnd(total=2, identity="y"))
+    row = world.show("changing")
+    assert row.state == "stopped" and "the source has changed" in row.reason

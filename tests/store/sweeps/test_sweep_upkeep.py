@@ -1,0 +1,69 @@
+"""The upkeep of sweeps: the share of a node, and what is let go of what ended."""
+
+import pytest
+from sqlalchemy import insert, update
+
+from drumline.domain.part import Line, PartEnd
+from drumline.store import sweep_log, sweep_parts
+from drumline.store.sweep_parts import Demand
+from drumline.store.tables import sweep as sweep_table
+from drumline.store.tables import sweep_failed, sweep_part
+from drumline.store.tables import sweep_log as log_table
+from drumline.store.tx import Tx
+from tests.store.desk import Desk
+from tests.store.sweep_world import SweepWorld, begin
+from tests.store.world import REGION
+
+
+def test_a_nodes_share_is_reckoned_from_what_runs_and_who_lives(
+    desk: Desk, world: SweepWorld
+) -> None:
+    def demand(node: str) -> Demand:
+        return world.database.read(lambda tx: sweep_parts.demand(tx, REGION, node))
+
+    assert demand("one") == Demand()
+    begin(desk, partitions=5, parallel=5)
+    one, other = world.keeper("w1", "one"), world.keeper("w2", "two")
+    world.hold("s", 0, one)
+    world.hold("s", 1, one)
+    assert demand("one") == Demand(5, 2, 2)
+    assert demand("two") == Demand(5, 2, 0)
+    world.die(other)
+    assert demand("two").nodes == 1
+
+
+def test_what_ended_long_ago_is_let_go_and_nothing_else(
+    desk: Desk, world: SweepWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_log, "CHUNK", 2)
+    for name in ("old", "new", "stopped"):
+        begin(desk, name, total=3)
+        held = world.hold(name)
+        log = tuple(Line(n, "line") for n in range(3))
+        world.flush(held, 2 if name == "stopped" else 3, 2, failed=(0, 1), log=log)
+        end = PartEnd(2, 2, False, "enough") if name == "stopped" else PartEnd(3, 2, True)
+        world.end(held, result=end)
+
+    def age(tx: Tx) -> None:
+        change = update(sweep_table).where(sweep_table.c.name.in_(["old", "stopped"]))
+        tx.execute(change.values(finished_at=1, updated_at=1))
+
+    world.database.write(age)
+    while world.database.write(lambda tx: sweep_log.prune_sweeps(tx, REGION, 1000)):
+        pass
+    assert [row.name for row in world.rows(sweep_table)] == ["new", "stopped"]
+    assert (len(world.rows(log_table)), len(world.rows(sweep_failed))) == (6, 4)
+    assert len(world.rows(sweep_part)) == 2
+
+
+def test_only_the_newest_lines_are_kept(
+    desk: Desk, world: SweepWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_log, "LINES_KEPT", 5)
+    monkeypatch.setattr(sweep_log, "CHUNK", 4)
+    sweep_id = begin(desk)
+    rows = [{"sweep_id": sweep_id, "item": n, "message": "m", "created_at": 1} for n in range(20)]
+    world.database.write(lambda tx: tx.execute(insert(log_table), rows))
+    while world.database.write(lambda tx: sweep_log.prune_lines(tx, REGION)):
+        pass
+    assert [row.item for row in world.rows(log_table)] == list(range(15, 20))
