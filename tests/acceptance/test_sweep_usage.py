@@ -7,13 +7,7 @@ import pytest
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
 from drumline.domain.sweep import PARTS
-from tests.acceptance import test_cli_usage
-from tests.acceptance.test_cli_usage import Desk, Terminal, refuses
-
-environment = test_cli_usage.environment
-gateway = test_cli_usage.gateway
-nowhere = test_cli_usage.nowhere
-drumline = test_cli_usage.drumline
+from tests.acceptance.terminal import Desk, Terminal, refuses
 
 PLAIN = HandlerSpec(PARTS, "plain", sweep=SweepTraits())
 CREATE = ("sweep", "create", "june", "--type", "plain")

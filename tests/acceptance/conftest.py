@@ -1,0 +1,87 @@
+"""What the tests of the command line share: a real gateway, or nobody there."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.domain.policy import HandlerSpec
+from drumline.store import schema
+from drumline.store.database import Database
+from tests.acceptance.terminal import Desk, Terminal
+from tests.stack import free_port
+from tests.store.desk import UNDOES
+from tests.store.world import REGION, SPEC, World
+
+STRICT = HandlerSpec(
+    "target",
+    "strict",
+    schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    run_dir = tempfile.mkdtemp(prefix="dl-")  # pytest's own may be too long for a socket
+    yield {
+        "DRUMLINE_RUN_DIR": str(run_dir),
+        "DRUMLINE_DATABASE_URL": f"sqlite:///{run_dir}/drumline.db",
+        "DRUMLINE_REGION": REGION,
+        "DRUMLINE_NODE": "node",
+        "DRUMLINE_HTTP_PORT": str(free_port()),
+    }
+    shutil.rmtree(run_dir)
+
+
+@pytest.fixture(scope="module")
+def gateway(environment: dict[str, str]) -> Iterator[Desk]:
+    """A gateway without a dispatcher: whatever is submitted stays waiting."""
+    database = Database(environment["DRUMLINE_DATABASE_URL"])
+    schema.upgrade(database)
+    world = World(database)
+    world.announce(SPEC, UNDOES, STRICT)
+    log = Path(environment["DRUMLINE_RUN_DIR"]) / "gateway.log"
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(
+            [sys.executable, "-c", "from actors.__main__ import main; main('gateway')"],
+            env=os.environ | environment,
+            stdout=file,
+            stderr=file,
+        ) as process,
+    ):
+        deadline = time.monotonic() + 20
+        while not (log.parent / "control.sock").exists():
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        yield Desk(world, environment)
+        process.terminate()
+        process.wait(20)
+    database.close()
+
+
+@pytest.fixture
+def desk(gateway: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    for name, value in gateway.environment.items():
+        monkeypatch.setenv(name, value)
+    return gateway
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place where nothing runs."""
+    with tempfile.TemporaryDirectory(prefix="dl-") as path:
+        monkeypatch.setenv("DRUMLINE_RUN_DIR", path)
+        monkeypatch.delenv("DRUMLINE_DATABASE_URL", raising=False)
+        yield Path(path)
+
+
+@pytest.fixture
+def drumline(capfd: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capfd)

@@ -1,0 +1,62 @@
+"""Command lines as a test types them, and the gateway that answers.
+
+Most run in this process, through the function that the entry point calls; what is about the
+process itself (imports, signals, pipes) runs in one of its own.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drumline import cli
+from tests.store.world import World
+
+ENTRY_POINT = Path(sys.executable).parent / "drumline"
+SUBMIT = ("batch", "submit", "june", "--type", "type")
+
+
+class Done(NamedTuple):
+    """What a command line came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Desk(NamedTuple):
+    """A gateway, and the database behind it."""
+
+    world: World
+    environment: dict[str, str]
+
+
+class Terminal:
+    """Runs command lines in this process."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self.capfd = capfd
+
+    def __call__(self, *words: str) -> Done:
+        code = cli.run(cli.tree(*words[:1]), list(words))
+        out, err = self.capfd.readouterr()
+        return Done(code, out, err)
+
+    def data(self, *words: str) -> dict[str, object]:
+        """The answer of a command that succeeds."""
+        done = self(*words, "--json")
+        assert done.code == 0, done
+        found = json.loads(done.out)
+        assert isinstance(found, dict)
+        return found
+
+
+def refuses(done: Done, code: int, *words: str) -> None:
+    assert done.code == code, done
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1, done.err
+    assert "Traceback" not in done.err
+    for word in words:
+        assert word in done.err, done.err

@@ -1,0 +1,79 @@
+"""What the command line answers: for people, for programs, and by its exit code."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drumline.domain.verdict import End
+from tests.acceptance.terminal import SUBMIT, Desk, Terminal
+
+
+def test_a_change_repeated_under_its_request_id_is_answered_the_same(
+    drumline: Terminal, desk: Desk
+) -> None:
+    line = ("task", "schedule", "type", "--in", "60", "--request-id", "same")
+    assert drumline.data(*line) == drumline.data(*line)
+
+
+def test_in_a_pipe_output_is_plain_and_talk_is_apart(drumline: Terminal, desk: Desk) -> None:
+    batch_id = drumline.data(*SUBMIT, "--count", "3", "--creator", "me")["batch_id"]
+    done = drumline("batch", "list", "--limit", "1")
+    header, row = done.out.splitlines()
+    assert header.split() == [
+        "ID", "NAME", "TYPE", "STATUS", "DONE", "FAILED", "TOTAL", "CREATOR", "CREATED",
+    ]  # fmt: skip
+    assert row.split()[:8] == [str(batch_id), "june", "type", "pending", "0", "0", "3", "me"]
+    assert "\x1b" not in done.out
+    assert f"--before {batch_id}" in done.err
+
+
+def test_what_comes_from_outside_cannot_command_the_terminal(
+    drumline: Terminal, desk: Desk
+) -> None:
+    line = ("batch", "submit", "a\x1b[2J\nb", "--type", "type", "--count", "1")
+    batch_id = drumline.data(*line)["batch_id"]
+    for look in (["batch", "list", "--limit", "1"], ["batch", "show", str(batch_id)]):
+        assert "\x1b" not in drumline(*look).out
+
+
+@pytest.mark.parametrize(
+    ("type_", "ends", "code", "status"),
+    [
+        ("type", [End.SUCCESS, End.SUCCESS], 0, "success"),
+        ("type", [End.SUCCESS, End.ERROR], 1, "partial_fail"),
+    ],
+)
+def test_watch_says_by_its_exit_code_how_a_batch_ended(
+    drumline: Terminal, desk: Desk, type_: str, ends: list[End], code: int, status: str
+) -> None:
+    line = ("batch", "submit", "june", "--type", type_, "--count", "2")
+    batch_id = drumline.data(*line)["batch_id"]
+    assert isinstance(batch_id, int)
+    keeper = desk.world.keeper()
+    for member, end in zip(desk.world.members(batch_id), ends, strict=True):
+        desk.world.run(keeper, [member], end)
+    done = drumline("batch", "watch", str(batch_id), "--json")
+    assert done.code == code
+    assert json.loads(done.out)["status"] == status
+
+
+def test_watching_a_rollback_wants_the_rollback_to_succeed(
+    drumline: Terminal, desk: Desk, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"before_update": 1}\n{"before_update": 2}\n')
+    line = ("batch", "submit", "june", "--type", "undoes", "--targets", str(path))
+    batch_id = drumline.data(*line)["batch_id"]
+    assert isinstance(batch_id, int)
+    keeper, members = desk.world.keeper(), desk.world.members(batch_id)
+    desk.world.run(keeper, members)
+    assert drumline("batch", "watch", str(batch_id)).code == 0
+    assert drumline("batch", "rollback", str(batch_id)).code == 0
+    desk.world.run(keeper, members[:1])
+    desk.world.run(keeper, members[1:], End.ERROR)
+    done = drumline("batch", "watch", str(batch_id))
+    assert (done.code, "rollback_fail" in done.out) == (1, True)
+    assert drumline("batch", "retry", str(batch_id)).code == 0
+    desk.world.run(keeper, members[1:])
+    assert drumline("batch", "watch", str(batch_id)).code == 0
