@@ -1,0 +1,10 @@
+"""Short words for what is decided about firings."""
+
+from __future__ import annotations
+
+from drumline.domain.firing import ConcurrencyPolicy, FailureAction, FiringKind, OverlapAction
+from drumline.domain.states import TaskState
+
+PENDING, QUEUED, SKIPPED = TaskState.PENDING, TaskState.SCHEDULED, TaskState.SKIPPED
+MANUAL = FiringKind.MANUAL
+OVERLAP, FAILURE, CONCURRENCY = OverlapAction, FailureAction, ConcurrencyPolicy

@@ -1,0 +1,132 @@
+"""Runs that wait for their place: they start in order, and none is lost or left waiting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from drumline.domain.firing import ActiveRun, Earlier, FiringKind, Policies, decide, startable
+from tests.unit.firing_words import CONCURRENCY, MANUAL, OVERLAP, PENDING, QUEUED
+
+
+@pytest.mark.parametrize(
+    ("policies", "active", "expected"),
+    [
+        (Policies(max_concurrency=3), 3, ()),
+        (Policies(max_concurrency=3), 1, (7, 8)),
+        (Policies(max_concurrency=3), 4, ()),  # the limit was lowered
+        (Policies(max_concurrency=0), 4, (7, 8, 9)),  # the limit was lifted
+        (Policies(concurrency_policy=CONCURRENCY.PARALLEL, max_concurrency=1), 4, (7, 8, 9)),
+        (Policies(concurrency_policy=CONCURRENCY.SKIP, max_concurrency=2), 1, (7,)),
+    ],
+)
+def test_queued_runs_start_in_order_as_places_become_free(
+    policies: Policies, active: int, expected: tuple[int, ...]
+) -> None:
+    assert startable(policies, [ActiveRun(n) for n in range(active)], (7, 8, 9)) == expected
+
+
+def test_a_replacing_run_starts_when_the_replaced_have_really_ended() -> None:
+    policies = Policies(OVERLAP.CANCEL_PREV)
+    assert startable(policies, [ActiveRun(1), ActiveRun(2, cancelling=True)], (7,)) == ()
+    assert startable(policies, [], (7,)) == (7,)
+
+
+def test_a_cancelled_run_that_ends_slowly_holds_only_its_own_place() -> None:
+    policies = Policies(max_concurrency=2)
+    assert startable(policies, [ActiveRun(1, cancelling=True)], (7, 8)) == (7,)
+
+
+class Job(RuleBasedStateMachine):
+    """A job's runs under random firings and ends, applied as the store would."""
+
+    policies = Policies()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = 0
+        self.active: dict[int, ActiveRun] = {}
+        self.queued: list[int] = []
+        self.started: list[int] = []
+        self.gone: set[int] = set()  # cancelled before they started
+
+    def fire(self, kind: FiringKind) -> None:
+        self.ids += 1
+        earlier = Earlier(tuple(self.active.values()), tuple(self.queued))
+        decision = decide(self.policies, earlier, kind)
+        for run in decision.cancel:
+            if run in self.queued:
+                self.queued.remove(run)
+                self.gone.add(run)
+            else:
+                self.active[run] = replace(self.active[run], cancelling=True)
+        if decision.state is PENDING:
+            self.start(self.ids)
+        elif decision.state is QUEUED:
+            self.queued.append(self.ids)
+        else:
+            self.gone.add(self.ids)
+
+    def start(self, run: int) -> None:
+        self.active[run] = ActiveRun(run)
+        self.started.append(run)
+
+    @rule()
+    def scheduled(self) -> None:
+        self.fire(FiringKind.SCHEDULED)
+
+    @rule()
+    def manual(self) -> None:
+        self.fire(MANUAL)
+
+    @precondition(lambda self: self.active)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        del self.active[data.draw(st.sampled_from(sorted(self.active)))]
+        for run in startable(self.policies, tuple(self.active.values()), self.queued):
+            self.queued.remove(run)
+            self.start(run)
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        assert {*self.started, *self.queued, *self.gone} == set(range(1, self.ids + 1))
+        assert len(self.started) + len(self.queued) + len(self.gone) == self.ids
+
+    @invariant()
+    def runs_start_in_their_order(self) -> None:
+        assert self.started == sorted(self.started)
+
+    @invariant()
+    def the_limit_holds(self) -> None:
+        limit = self.policies.max_concurrency or 10**9
+        assert sum(not run.cancelling for run in self.active.values()) <= limit
+
+    @invariant()
+    def nobody_waits_for_nothing(self) -> None:
+        assert self.active or not self.queued
+
+
+class QueueingJob(Job):
+    policies = Policies(max_concurrency=2)
+
+    @invariant()
+    def nobody_waits_while_a_place_is_free(self) -> None:
+        assert not self.queued or len(self.active) == 2
+
+
+class ReplacingJob(Job):
+    policies = Policies(OVERLAP.CANCEL_PREV, max_concurrency=1)
+
+    @invariant()
+    def the_new_run_never_runs_beside_the_old(self) -> None:
+        assert len(self.active) <= 1
+
+
+TestQueueingJob = QueueingJob.TestCase
+TestReplacingJob = ReplacingJob.TestCase
+for case in (TestQueueingJob, TestReplacingJob):
+    case.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
