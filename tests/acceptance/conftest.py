@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a real gateway, or nobody there."""
+"""What these tests share: a node that runs or does not yet, a gateway alone, or nobody there."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from drumline.domain.policy import HandlerSpec
 from drumline.store import schema
 from drumline.store.database import Database
 from tests.acceptance.terminal import Desk, Terminal
-from tests.stack import free_port
+from tests.stack import Stack, free_port
 from tests.store.desk import UNDOES
 from tests.store.world import REGION, SPEC, World
 
@@ -24,6 +24,23 @@ STRICT = HandlerSpec(
     "strict",
     schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
 )
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """One that the tests of a file share: each leaves it as well as it found it."""
+    with Stack(workers=2) as started:
+        yield started
+
+
+@pytest.fixture
+def idle() -> Iterator[Stack]:
+    """One that has not been started."""
+    made = Stack(workers=1)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture(scope="module")
