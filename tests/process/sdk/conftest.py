@@ -1,0 +1,35 @@
+"""What the tests of the SDK share: one stack on each database, and a client of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from drumline import Client
+from tests.mariadb import fresh_database
+from tests.process.sdk_stack import HANDLERS, connected
+from tests.stack import Stack
+
+
+@pytest.fixture(scope="package", params=["sqlite", "mariadb"])
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    settings: dict[str, Any] = {
+        "workers": 2,
+        "handlers": HANDLERS,
+        "imports": ("examples.handlers", "examples.switch"),
+    }
+    if request.param == "sqlite":
+        with Stack(**settings) as stack:
+            yield stack
+    else:
+        server: str = request.getfixturevalue("mariadb_server_url")
+        with fresh_database(server) as url, Stack(url, **settings) as stack:
+            yield stack
+
+
+@pytest.fixture
+def client(stack: Stack) -> Iterator[Client]:
+    with connected(stack) as client:
+        yield client
