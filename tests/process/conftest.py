@@ -1,12 +1,14 @@
-"""What the tests of jobs share: a whole stack on each database, and a service to be called."""
+"""What these tests share: a stack with jobs on each database, a service to be called, a runner."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import pytest
 
 from tests.mariadb import fresh_database
 from tests.process.job_stack import JobStack, Service
+from tests.process.runner_harness import Harness
 
 
 @pytest.fixture(scope="module", params=["sqlite", "mariadb"])
@@ -29,3 +31,10 @@ def service() -> Iterator[Service]:
     service = Service()
     yield service
     service.close()
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[Harness]:
+    harness = Harness(tmp_path / "box")
+    yield harness
+    harness.close()

@@ -2,141 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
 
-import msgspec
 import pytest
 
-from actors.loop import Loop
-from actors.runner_process import RunnerProcess
-from drumline import processes
-from drumline.domain.states import TaskState
-from drumline.domain.task import Body, Due, encode_body
-from drumline.runner.frames import Cancel, Capture, Captured, Ended, Frame, Ready, Stack
+from drumline.runner.frames import Cancel, Capture, Captured, Ended
+from tests.process.runner_harness import HANDLERS, Harness, dead, due
 
-HANDLERS = "tests.process.runner_handlers"
-PATIENCE = 20.0
-
-F = TypeVar("F", bound=Frame)
-
-
-class Harness:
-    """What a keeper is to its runner, without a database and without a dispatcher."""
-
-    def __init__(self, blackbox: Path, imports: Sequence[str] = (HANDLERS,)) -> None:
-        self.loop = Loop()
-        self.frames: list[Frame] = []
-        self.runner = RunnerProcess(self.loop, blackbox, imports, self.frames.append)
-        self.ready = self.frame(Ready)
-
-    def until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-        """Turn the loop until it is so, or fail."""
-        reached = False
-
-        def look() -> None:
-            nonlocal reached
-            if condition():
-                reached = True
-                self.loop.stop()
-
-        watch = self.loop.call_every(0.002, look)
-        limit = self.loop.call_later(seconds, self.loop.stop)
-        self.loop._running = True
-        self.loop.run()
-        watch.cancel()
-        limit.cancel()
-        assert reached, f"not within {seconds} s; the runner sent {self.frames}"
-
-    def found(self, kind: type[F], task_id: int | None = None) -> F | None:
-        for frame in self.frames:
-            if isinstance(frame, kind) and task_id in (None, getattr(frame, "task_id", None)):
-                return frame
-        return None
-
-    def frame(self, kind: type[F], task_id: int | None = None) -> F:
-        """The first such frame; waits for it."""
-        self.until(lambda: self.found(kind, task_id))
-        frame = self.found(kind, task_id)
-        assert frame is not None
-        return frame
-
-    def ended(self) -> list[Ended]:
-        return [frame for frame in self.frames if isinstance(frame, Ended)]
-
-    def running(self) -> set[int]:
-        return {entry.task_id for entry in self.runner.running()}
-
-    def close(self) -> None:
-        self.runner.kill()
-        self.runner.close()
-        self.loop._wake_in.close()
-        self.loop._wake_out.close()
-
-
-@pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[Harness]:
-    harness = Harness(tmp_path / "box")
-    yield harness
-    harness.close()
-
-
-def due(task_id: int, name: str, param: object = None, version: int = 0) -> Due:
-    return Due(
-        id=task_id,
-        version=version,
-        status=TaskState.PENDING,
-        type=f"t.{name}",
-        target_type=f"t.{name}",
-        priority=5,
-        due_at=0,
-        timeout_ms=20_000,
-        batch_id=None,
-        attempt=0,
-        retry_time=0,
-        failures=0,
-        deaths=0,
-        env=None,
-        retry=None,
-        job_id=None,
-        body=encode_body(
-            Body(
-                region="default",
-                target_id=None,
-                target_name=None,
-                target_env=None,
-                instance_id=None,
-                param=msgspec.json.encode(param).decode(),
-                before_update=None,
-                after_update=None,
-                batch=None,
-                run=None,
-            )
-        ),
-    )
-
-
-def dead(pid: int) -> bool:
-    return not processes.is_alive(pid)
-
-
-def wait_for(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.005)
-
-
-# --- what it announces -----------------------------------------------------------------------
+# --- what it announces ---------------------------------------------------------------------------
 
 
 def test_a_runner_announces_its_handlers_and_what_it_could_not_import(tmp_path: Path) -> None:
@@ -152,7 +27,7 @@ def test_a_runner_announces_its_handlers_and_what_it_could_not_import(tmp_path: 
         keeper.close()
 
 
-# --- one task --------------------------------------------------------------------------------
+# --- one task ------------------------------------------------------------------------------------
 
 
 def test_a_task_returns_its_result_as_json(keeper: Harness) -> None:
@@ -191,7 +66,7 @@ def test_an_awaitable_that_nobody_awaits_is_not_taken_for_an_answer(keeper: Harn
     assert "async def" in (ended.text or "")
 
 
-# --- tickets ---------------------------------------------------------------------------------
+# --- tickets -------------------------------------------------------------------------------------
 
 
 def test_start_and_take_back_exclude_each_other_under_load(keeper: Harness) -> None:
@@ -234,7 +109,7 @@ def test_a_task_that_was_taken_back_and_comes_again_runs_under_its_new_fence(
     assert keeper.frame(Ended, 2).text == "13"
 
 
-# --- capture ---------------------------------------------------------------------------------
+# --- capture -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["captures", "captures_async"])
@@ -286,7 +161,7 @@ def test_a_task_that_waits_for_its_capture_can_be_stopped_and_the_pipe_stays_who
     assert keeper.frame(Ended, 2).ok
 
 
-# --- the async lane --------------------------------------------------------------------------
+# --- the async lane ------------------------------------------------------------------------------
 
 
 def test_async_tasks_run_at_the_same_time(keeper: Harness) -> None:
@@ -336,195 +211,3 @@ def test_what_ended_in_the_turn_of_such_an_exit_has_ended(keeper: Harness) -> No
     keeper.until(lambda: dead(keeper.runner.pid))
     assert keeper.frame(Ended, 2).text == '"done"'
     assert keeper.running() == {1}
-
-
-# --- the ladder ------------------------------------------------------------------------------
-
-
-def test_a_sync_task_is_asked_to_stop_even_if_it_catches_every_exception(
-    keeper: Harness,
-) -> None:
-    keeper.runner.sync.hand([due(1, "stubborn"), due(2, "echo")])
-    keeper.until(lambda: 1 in keeper.running())
-    keeper.runner.ask()
-    assert keeper.frame(Ended, 1).stopped
-    assert keeper.frame(Ended, 2).ok
-
-
-def test_a_task_that_turns_the_ask_into_an_error_was_stopped_all_the_same(
-    keeper: Harness,
-) -> None:
-    keeper.runner.sync.hand([due(1, "turns_stop_into_error")])
-    keeper.until(lambda: 1 in keeper.running())
-    keeper.runner.ask()
-    assert keeper.frame(Ended, 1).stopped
-
-
-def test_an_ask_between_two_tasks_strikes_neither(keeper: Harness) -> None:
-    keeper.runner.sync.hand([due(1, "echo")])
-    keeper.frame(Ended, 1)
-    keeper.until(lambda: not keeper.running())
-    keeper.runner.ask()
-    keeper.runner.sync.hand([due(2, "echo")])
-    assert keeper.frame(Ended, 2).ok
-
-
-def test_asks_at_any_moment_never_break_the_runner(keeper: Harness) -> None:
-    """Asks rain on tasks of microseconds; each task still ends exactly once."""
-    total = 3000
-    keeper.runner.sync.hand([due(i, "raises", "value") for i in range(1, total + 1)])
-
-    def rain() -> bool:
-        keeper.runner.ask()
-        return len(keeper.ended()) == total
-
-    keeper.until(rain, 60)
-    assert [frame.task_id for frame in keeper.ended()] == list(range(1, total + 1))
-    assert not dead(keeper.runner.pid)
-
-
-def test_the_stack_of_a_loop_in_c_can_be_seen_and_seen_again(keeper: Harness) -> None:
-    keeper.runner.sync.hand([due(1, "c_loop")])
-    keeper.until(lambda: 1 in keeper.running())
-    for _ in range(2):
-        keeper.runner.dump(keeper.runner.pid)
-        keeper.until(lambda: "in c_loop" in keeper.runner.stack())
-    assert keeper.runner.stack().count("in c_loop") == 1
-
-
-def test_the_stack_of_a_loop_that_is_held_up_can_be_seen(keeper: Harness) -> None:
-    keeper.runner.async_.hand([due(1, "holds_up_the_loop")])
-    keeper.until(lambda: 1 in keeper.running())
-    keeper.runner.dump(keeper.ready.loop_thread)
-    keeper.until(lambda: "in holds_up_the_loop" in keeper.runner.stack())
-
-
-@pytest.mark.parametrize("name", ["forever", "forever_async"])
-def test_a_task_that_is_asked_to_stop_says_where_it_was(keeper: Harness, name: str) -> None:
-    lane = keeper.runner.async_ if "async" in name else keeper.runner.sync
-    lane.hand([due(1, name)])
-    keeper.until(lambda: 1 in keeper.running())
-    if "async" in name:
-        lane.send(Cancel(1))
-    else:
-        keeper.until(lambda: keeper.runner.ask() or keeper.found(Stack, 1))
-    text = keeper.frame(Stack, 1).text
-    assert f"in {name}\n" in text
-    assert "lanes.py" not in text, "the runner's own frames are of no use to anybody"
-    assert keeper.frame(Ended, 1).stopped
-
-
-def test_a_task_that_ignores_everything_is_killed(keeper: Harness) -> None:
-    keeper.runner.sync.hand([due(1, "c_loop")])
-    keeper.until(lambda: 1 in keeper.running())
-    keeper.runner.ask()
-    keeper.runner.terminate()
-    keeper.runner.kill()
-    assert keeper.runner.exit_code == -signal.SIGKILL
-    assert dead(keeper.runner.pid)
-    assert keeper.running() == {1}, "the black box says who was running"
-
-
-def test_children_die_with_the_run_in_whatever_session_they_are(
-    keeper: Harness, tmp_path: Path
-) -> None:
-    pids = tmp_path / "pids"
-    keeper.runner.sync.hand([due(1, "starts_children", str(pids))])
-    keeper.until(lambda: pids.exists() and len(pids.read_text().split()) == 3)
-    found = [int(pid) for pid in pids.read_text().split()]
-    assert not any(dead(pid) for pid in found)
-    keeper.runner.kill()
-    assert all(dead(pid) for pid in found)
-
-
-def test_a_program_that_a_task_starts_gets_none_of_the_runners_pipes(
-    keeper: Harness, tmp_path: Path
-) -> None:
-    keeper.runner.sync.hand([due(1, "lists_descriptors", str(tmp_path / "open"))])
-    assert keeper.frame(Ended).text == "[]"
-
-
-# --- and its keeper --------------------------------------------------------------------------
-
-PARENT = """
-import os, sys, time
-from pathlib import Path
-from actors.loop import Loop
-from actors.runner_process import RunnerProcess
-from drumline import processes
-from tests.process.test_runner import due, HANDLERS
-
-processes.become_subreaper()
-loop = Loop()
-def received(frame):
-    runner.sync.hand([due(1, sys.argv[2], sys.argv[3])])
-    loop.call_every(0.005, tell)
-told = False
-def tell():
-    global told
-    if runner.running() and not told:
-        told = True
-        print(runner.pid, flush=True)
-def order():
-    if os.read(0, 1):
-        runner.kill()
-        print("killed", flush=True)
-    loop.remove_reader(0)
-loop.add_reader(0, order)
-runner = RunnerProcess(loop, Path(sys.argv[1]), [HANDLERS], received)
-loop.run()
-"""
-
-
-@pytest.fixture
-def parent() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.parametrize("name", ["forever", "c_loop"])
-def test_a_runner_dies_with_its_keeper(
-    parent: Callable[..., subprocess.Popen[str]], tmp_path: Path, name: str
-) -> None:
-    keeper = parent(str(tmp_path / "box"), name, "")
-    assert keeper.stdout is not None
-    runner = int(keeper.stdout.readline())
-    keeper.send_signal(signal.SIGKILL)
-    wait_for(lambda: dead(runner), 5)
-
-
-def test_a_daemon_that_threw_away_its_environment_dies_too(
-    parent: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    """No mark, no group, no parent: it is found because orphans come to their keeper."""
-    pidfile = tmp_path / "pid"
-    keeper = parent(str(tmp_path / "box"), "starts_daemon", str(pidfile))
-    assert keeper.stdin is not None
-    assert keeper.stdout is not None
-    keeper.stdout.readline()
-    wait_for(lambda: pidfile.exists() and pidfile.read_text())
-    daemon = int(pidfile.read_text())
-    try:
-        wait_for(lambda: os.getpgid(daemon) == daemon)
-        assert not dead(daemon)
-        keeper.stdin.write("k")
-        keeper.stdin.flush()
-        assert keeper.stdout.readline() == "killed\n"
-        assert dead(daemon)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(daemon, signal.SIGKILL)

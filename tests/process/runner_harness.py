@@ -1,0 +1,113 @@
+"""A runner process in the hands of a test: what a keeper is to it, and what a task is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from actors.loop import Loop
+from actors.runner_process import RunnerProcess
+from drumline import processes
+from drumline.domain.states import TaskState
+from drumline.domain.task import Body, Due, encode_body
+from drumline.runner.frames import Ended, Frame, Ready
+
+HANDLERS = "tests.process.runner_handlers"
+PATIENCE = 20.0
+
+F = TypeVar("F", bound=Frame)
+
+
+class Harness:
+    """What a keeper is to its runner, without a database and without a dispatcher."""
+
+    def __init__(self, blackbox: Path, imports: Sequence[str] = (HANDLERS,)) -> None:
+        self.loop = Loop()
+        self.frames: list[Frame] = []
+        self.runner = RunnerProcess(self.loop, blackbox, imports, self.frames.append)
+        self.ready = self.frame(Ready)
+
+    def until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+        """Turn the loop until it is so, or fail."""
+        reached = False
+
+        def look() -> None:
+            nonlocal reached
+            if condition():
+                reached = True
+                self.loop.stop()
+
+        watch = self.loop.call_every(0.002, look)
+        limit = self.loop.call_later(seconds, self.loop.stop)
+        self.loop._running = True
+        self.loop.run()
+        watch.cancel()
+        limit.cancel()
+        assert reached, f"not within {seconds} s; the runner sent {self.frames}"
+
+    def found(self, kind: type[F], task_id: int | None = None) -> F | None:
+        for frame in self.frames:
+            if isinstance(frame, kind) and task_id in (None, getattr(frame, "task_id", None)):
+                return frame
+        return None
+
+    def frame(self, kind: type[F], task_id: int | None = None) -> F:
+        """The first such frame; waits for it."""
+        self.until(lambda: self.found(kind, task_id))
+        frame = self.found(kind, task_id)
+        assert frame is not None
+        return frame
+
+    def ended(self) -> list[Ended]:
+        return [frame for frame in self.frames if isinstance(frame, Ended)]
+
+    def running(self) -> set[int]:
+        return {entry.task_id for entry in self.runner.running()}
+
+    def close(self) -> None:
+        self.runner.kill()
+        self.runner.close()
+        self.loop._wake_in.close()
+        self.loop._wake_out.close()
+
+
+def due(task_id: int, name: str, param: object = None, version: int = 0) -> Due:
+    return Due(
+        id=task_id,
+        version=version,
+        status=TaskState.PENDING,
+        type=f"t.{name}",
+        target_type=f"t.{name}",
+        priority=5,
+        due_at=0,
+        timeout_ms=20_000,
+        batch_id=None,
+        attempt=0,
+        retry_time=0,
+        failures=0,
+        deaths=0,
+        env=None,
+        retry=None,
+        job_id=None,
+        body=encode_body(
+            Body(
+                region="default",
+                target_id=None,
+                target_name=None,
+                target_env=None,
+                instance_id=None,
+                param=msgspec.json.encode(param).decode(),
+                before_update=None,
+                after_update=None,
+                batch=None,
+                run=None,
+            )
+        ),
+    )
+
+
+def dead(pid: int) -> bool:
+    return not processes.is_alive(pid)
