@@ -1,0 +1,314 @@
+"""The window against a naive model: a set of what is done, a count of how often each item ran."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from drumline.domain.window import Checkpoint, Window
+
+FLUSH_EVERY = 1.0
+
+
+class Sweep(RuleBasedStateMachine):
+    """A partition that is taken, ended in any order, flushed, lost, resized, stopped and resumed.
+
+    The model keeps plain sets over all indexes. What is stored is kept apart from the window, as
+    the database would, and is all that a crash leaves.
+    """
+
+    @initialize(
+        first=st.integers(0, 50),
+        length=st.sampled_from([200, 60, 7, 1, 0]),
+        size=st.integers(1, 20),
+        kept=st.sampled_from([3, 1_000]),
+        errors=st.integers(0, 5),
+    )
+    def begin(self, first: int, length: int, size: int, kept: int, errors: int) -> None:
+        self.first, self.end, self.size, self.kept = first, first + length, size, kept
+        self.now = 100.0
+        self.stored_start, self.stored_errors = first, errors
+        self.errors_before = errors
+        self.stored_failed: set[int] = set()
+        self.runs: Counter[int] = Counter()
+        self.ever_failed: set[int] = set()
+        self.crashes: list[range] = []  # what each crash may cause to run again
+        self.resume()
+
+    def resume(self) -> None:
+        self.window = Window(
+            self.stored_start,
+            self.end,
+            self.size,
+            now=self.now,
+            errors=self.stored_errors,
+            flush_every=FLUSH_EVERY,
+            failed_kept=self.kept,
+        )
+        self.origin = self.stored_start
+        self.running: set[int] = set()
+        self.ended: set[int] = set()
+        self.failures: set[int] = set()
+        self.highest = self.stored_start  # the furthest that stored start + window has been
+        self.moves = [self.stored_start]
+        self.asked_at = self.now
+        self.asked = self.stored_start
+        self.in_flight: list[Checkpoint] = []
+        self.raise_highest()
+
+    def raise_highest(self) -> None:
+        self.highest = max(self.highest, self.stored_start + self.size)
+
+    def model_start(self) -> int:
+        start = self.origin
+        while start in self.ended:
+            start += 1
+        return start
+
+    # What a runner does
+
+    @rule(wanted=st.integers(0, 25))
+    def take(self, wanted: int) -> None:
+        first = max(self.running | self.ended, default=self.origin - 1) + 1
+        stop = min(first + wanted, self.window.stored + self.size, self.end)
+        taken = self.window.take(wanted)
+        assert list(taken) == list(range(first, stop))
+        for index in taken:
+            assert index < self.stored_start + self.size  # the law, against what is really stored
+            self.runs[index] += 1
+        self.running |= set(taken)
+
+    @precondition(lambda self: self.running)
+    @rule(rng=st.randoms(use_true_random=False), count=st.integers(1, 12))
+    def some_end(self, rng: random.Random, count: int) -> None:
+        """Some of those that run end, in any order, one in four badly."""
+        for index in rng.sample(sorted(self.running), min(count, len(self.running))):
+            self.running.remove(index)
+            self.ended.add(index)
+            if rng.random() < 0.25:
+                self.failures.add(index)
+                assert self.window.failed(index) is True
+            else:
+                assert self.window.done(index) is True
+            assert self.window.start == self.model_start()
+
+    @rule(seed=st.integers(0, 2**32))
+    def work(self, seed: int) -> None:
+        """What a runner does most of the time. One rule, since hypothesis leaves rules out at
+        random, and without any one of these steps a sweep soon stands still."""
+        rng = random.Random(seed)
+        for _ in range(rng.randint(1, 6)):
+            self.take(rng.randint(1, 12))
+            if self.running:
+                self.some_end(rng, rng.randint(1, 12))
+            if rng.random() < 0.3:
+                self.done_range(rng.randrange(2**32))
+            self.now += rng.choice([0.0, 0.0, 0.3, 1.0])
+            self.flush_is_due_when_it_should_be()
+            if rng.random() < 0.5:
+                self.checkpoint()
+            if self.in_flight and rng.random() < 0.6:
+                self.commit(rng.randrange(3), heard=rng.random() < 0.8)
+
+    @precondition(lambda self: self.running)
+    @rule(seed=st.integers(0, 2**32))
+    def done_range(self, seed: int) -> None:
+        """Any range of what was taken: parts of it may have ended or failed before."""
+        rng = random.Random(seed)
+        low = rng.randint(self.origin, self.window.next)
+        high = rng.randint(low, self.window.next)
+        news = self.running & set(range(low, high))
+        self.running -= news
+        self.ended |= news
+        assert self.window.done_range(low, high) == len(news)
+        assert self.window.start == self.model_start()
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data(), well=st.booleans())
+    def late_word(self, data: st.DataObject, well: bool) -> None:
+        """An item that timed out ends after all, or a failure is reported twice."""
+        index = data.draw(st.sampled_from(sorted(self.ended)), label="ended item")
+        assert (self.window.done if well else self.window.failed)(index) is False
+
+    @rule(count=st.integers(1, 10))
+    def give_back(self, count: int) -> None:
+        """A stop: what was taken last and not begun goes back."""
+        begin = max(self.window.start, self.window.next - count)
+        tail = set(range(begin, self.window.next))
+        if tail <= self.running:
+            self.window.give_back(begin)
+            self.running -= tail
+            self.runs.subtract(tail)
+        else:
+            with pytest.raises(ValueError, match="has ended"):
+                self.window.give_back(begin)
+
+    # Checkpoints
+
+    @rule(seconds=st.sampled_from([0.0, 0.3, 1.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.window.start > self.window.stored)
+    @rule()
+    def checkpoint(self) -> None:
+        checkpoint = self.window.checkpoint(self.now)
+        start = self.model_start()
+        passed = {index for index in self.failures if index < start}
+        unstored = sorted(index for index in passed if index >= self.window.stored)
+        assert checkpoint.start == start
+        assert checkpoint.errors == self.errors_at_resume() + len(passed)
+        assert set(checkpoint.failed) <= set(unstored)
+        assert len(checkpoint.failed) <= self.kept
+        assert list(checkpoint.failed) == sorted(checkpoint.failed)
+        if len(unstored) <= self.kept and self.kept > 3:
+            assert list(checkpoint.failed) == unstored
+        self.asked, self.asked_at = start, self.now
+        self.in_flight.append(checkpoint)
+
+    def errors_at_resume(self) -> int:
+        return self.errors_before + len({i for i in self.ever_failed if i < self.origin})
+
+    @precondition(lambda self: self.in_flight)
+    @rule(at=st.integers(0, 3), heard=st.booleans())
+    def commit(self, at: int, heard: bool) -> None:
+        """One is committed, in any order; the start never moves back; the news may get lost."""
+        checkpoint = self.in_flight.pop(at % len(self.in_flight))
+        if checkpoint.start > self.stored_start:
+            news = {index for index in checkpoint.failed if index >= self.stored_start}
+            assert not news & self.stored_failed
+            self.stored_failed |= news
+            self.ever_failed |= {
+                i for i in self.failures if self.stored_start <= i < checkpoint.start
+            }
+            self.stored_start, self.stored_errors = checkpoint.start, checkpoint.errors
+            self.moves.append(checkpoint.start)
+            self.raise_highest()
+        if heard:
+            self.window.flushed(checkpoint.start)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(at=st.integers(0, 3))
+    def lose(self, at: int) -> None:
+        self.in_flight.pop(at % len(self.in_flight))
+
+    @rule(size=st.integers(1, 30))
+    def resize(self, size: int) -> None:
+        self.size = size
+        self.window.resize(size)
+        self.raise_highest()
+
+    @precondition(lambda self: len(self.ended) > 5)
+    @rule()
+    def crash(self) -> None:
+        """Everything since the last commit is gone; what was committed and not heard of is not."""
+        self.crashes.append(range(self.stored_start, self.highest))
+        self.resume()
+
+    # What holds at any moment
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        window, start = self.window, self.model_start()
+        assert window.start == start
+        assert window.errors == self.errors_at_resume() + len(self.failures)
+        assert window.idle == (not self.running)
+        assert window.finished == (start == self.end)
+        assert window.stored <= self.stored_start <= start
+        assert window.room == max(0, min(self.end, window.stored + self.size) - window.next)
+        assert self.moves == sorted(self.moves)
+
+    @invariant()
+    def flush_is_due_when_it_should_be(self) -> None:
+        window, start = self.window, self.model_start()
+        moved = start - self.asked
+        expected = start > window.stored and (
+            self.now - self.asked_at >= FLUSH_EVERY
+            or moved >= self.size / 2
+            or (start == self.end and moved > 0)
+        )
+        assert window.due_for_flush(self.now) == expected
+
+    @invariant()
+    def repeats_lie_inside_one_window(self) -> None:
+        allowed = Counter(index for crash in self.crashes for index in crash)
+        for index, runs in self.runs.items():
+            assert runs <= 1 + allowed[index]
+
+    def teardown(self) -> None:
+        """Whatever happened: the sweep ends, every item has run, every failure is counted once."""
+        if not hasattr(self, "window"):
+            return
+        for _ in range(10_000):
+            if self.window.finished:
+                break
+            self.take(7)
+            for index in sorted(self.running, reverse=True):
+                self.running.remove(index)
+                self.ended.add(index)
+                self.window.done(index)
+            self.now += FLUSH_EVERY
+            if self.window.due_for_flush(self.now):
+                self.store_now()
+        assert self.window.finished
+        self.now += FLUSH_EVERY
+        if self.window.due_for_flush(self.now):
+            self.store_now()
+        assert self.window.stored == self.stored_start == self.end
+        assert all(self.runs[index] >= 1 for index in range(self.first, self.end))
+        assert self.stored_errors == self.errors_before + len(self.ever_failed)
+        assert self.stored_failed <= self.ever_failed
+        if self.kept > 3:
+            assert self.stored_failed == self.ever_failed
+        self.agrees_with_the_model()
+        self.repeats_lie_inside_one_window()
+
+    def store_now(self) -> None:
+        checkpoint = self.window.checkpoint(self.now)
+        news = {index for index in checkpoint.failed if index >= self.stored_start}
+        self.stored_failed |= news
+        self.ever_failed |= {i for i in self.failures if self.stored_start <= i < checkpoint.start}
+        self.stored_start, self.stored_errors = checkpoint.start, checkpoint.errors
+        self.window.flushed(checkpoint.start)
+
+
+TestSweep = Sweep.TestCase
+TestSweep.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_long_walks(seed: int) -> None:
+    """The same model, further from its beginning than generated steps get."""
+    rng = random.Random(seed)
+    sweep = Sweep()
+    sweep.begin(
+        first=rng.randint(0, 50),
+        length=rng.randint(100, 400),
+        size=rng.randint(1, 40),
+        kept=rng.choice([3, 1_000]),
+        errors=rng.randint(0, 5),
+    )
+    for _ in range(60):
+        sweep.work(rng.randrange(2**32))
+        match rng.randrange(12):
+            case 0:
+                sweep.crash()
+            case 1:
+                sweep.resize(rng.randint(1, 40))
+            case 2:
+                sweep.give_back(rng.randint(1, 10))
+            case 3 if sweep.in_flight:
+                sweep.lose(rng.randrange(3))
+        sweep.agrees_with_the_model()
+        sweep.flush_is_due_when_it_should_be()
+    sweep.teardown()
