@@ -1,16 +1,13 @@
-"""The life of a task inside a worker: what is called, in which order, and what it must not do."""
+"""What comes out of a run: a result, a wait, or an error in words that can be kept."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from drumline.domain.states import Cause, TaskState
-from drumline.domain.task import Body, Due, encode_body
 from drumline.domain.verdict import INFO_LIMIT, RESULT_LIMIT
 from drumline.errors import WrongUse
 from drumline.handlers.base import (
@@ -24,208 +21,17 @@ from drumline.handlers.base import (
 )
 from drumline.runner.execute import (
     CAPTURE_LIMIT,
-    NotOurs,
-    Stopped,
     begun,
     drive,
-    drive_async,
     error_text,
     failure_of,
     life,
     result_text,
 )
 from drumline.task import Task
+from tests.unit.changed_target import Async, Sync, Target, new_task
 
-
-class Target:
-    """Something to be changed, and all that happened to it."""
-
-    def __init__(self, value: Any = "old", finished: bool = False, ours: bool = True) -> None:
-        self.value = value
-        self.finished = finished
-        self.ours = ours
-        self.events: list[str] = []
-        self.committed: tuple[str, str] | None = None
-
-    def commit(self, before: str, after: str) -> bool:
-        self.events.append("commit")
-        if self.ours:
-            self.committed = (before, after)
-        return self.ours
-
-    async def commit_async(self, before: str, after: str) -> bool:
-        await asyncio.sleep(0)
-        return self.commit(before, after)
-
-
-class Sync(Handler):
-    target_type = "t"
-    types = ("t",)
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-
-    def build_param(self, task: Task) -> Any:
-        self.target.events.append("build_param")
-        return Change(self.target.value, ("new", task.attempt))
-
-    def is_finished(self, task: Task) -> bool:
-        self.target.events.append("is_finished")
-        return self.target.finished
-
-    def process(self, task: Task) -> Any:
-        self.target.events.append("process")
-        self.target.value = "new"
-        return {"before": task.before_update, "after": task.after_update}
-
-    def rollback(self, task: Task) -> Any:
-        self.target.events.append("rollback")
-        self.target.value = task.before_update
-        return "undone"
-
-
-class Async(Handler):
-    """The same, awaited."""
-
-    target_type = "t"
-    types = ("t",)
-
-    def __init__(self, target: Target) -> None:
-        self.same = Sync(target)
-
-    async def build_param(self, task: Task) -> Any:
-        await asyncio.sleep(0)
-        return self.same.build_param(task)
-
-    async def is_finished(self, task: Task) -> bool:
-        await asyncio.sleep(0)
-        return self.same.is_finished(task)
-
-    async def process(self, task: Task) -> Any:
-        await asyncio.sleep(0)
-        return self.same.process(task)
-
-    async def rollback(self, task: Task) -> Any:
-        await asyncio.sleep(0)
-        return self.same.rollback(task)
-
-
-def new_task(
-    *,
-    status: TaskState = TaskState.PENDING,
-    attempt: int = 1,
-    param: str | None = None,
-    before: str | None = None,
-    after: str | None = None,
-) -> Task:
-    body = Body("here", "target", None, None, None, param, before, after, None, None)
-    return Task(
-        Due(
-            id=1,
-            version=4,
-            status=status,
-            type="t",
-            target_type="t",
-            priority=5,
-            due_at=0,
-            timeout_ms=1000,
-            batch_id=None,
-            attempt=attempt - 1,
-            retry_time=0,
-            failures=0,
-            deaths=0,
-            env=None,
-            retry=None,
-            job_id=None,
-            body=encode_body(body),
-        )
-    )
-
-
-Lives = Callable[[Target, Task], Any]
-
-
-def _live(target: Target, task: Task) -> Any:
-    handler = Sync(target)
-    return drive(life(task, Registered(specs_of(handler, "here")[0], handler), target.commit))
-
-
-def _live_async(target: Target, task: Task) -> Any:
-    handler = Async(target)
-    steps = life(task, Registered(specs_of(handler, "here")[0], handler), target.commit_async)
-    return asyncio.run(drive_async(steps))
-
-
-@pytest.fixture(params=[_live, _live_async], ids=["sync", "async"])
-def live(request: pytest.FixtureRequest) -> Lives:
-    lives: Lives = request.param
-    return lives
-
-
-# --- order -----------------------------------------------------------------------------------
-
-
-def test_what_was_found_is_committed_before_anything_is_asked_or_changed(live: Lives) -> None:
-    target = Target()
-    result = live(target, new_task())
-    assert target.events == ["build_param", "commit", "is_finished", "process"]
-    assert target.committed == ('"old"', '["new",1]')
-    assert result == {"before": "old", "after": ["new", 1]}, "as JSON has it, tuples are lists"
-
-
-def test_what_is_finished_already_is_not_processed(live: Lives) -> None:
-    target = Target(finished=True)
-    assert live(target, new_task()) is None
-    assert target.events == ["build_param", "commit", "is_finished"]
-    assert target.value == "old"
-
-
-def test_a_second_attempt_keeps_what_the_first_one_captured(live: Lives) -> None:
-    target = Target("changed by the first attempt")
-    result = live(target, new_task(attempt=2, before='"old"', after='["new",1]'))
-    assert target.events == ["is_finished", "process"]
-    assert result == {"before": "old", "after": ["new", 1]}
-
-
-def test_a_state_that_is_null_was_captured_too(live: Lives) -> None:
-    target = Target("changed by the first attempt")
-    result = live(target, new_task(attempt=2, before="null", after="null"))
-    assert target.events == ["is_finished", "process"]
-    assert result == {"before": None, "after": None}
-
-
-def test_a_rollback_calls_nothing_else_and_has_what_was_captured(live: Lives) -> None:
-    target = Target("new")
-    task = new_task(status=TaskState.ROLLBACK_PENDING, before='"old"')
-    assert live(target, task) == "undone"
-    assert target.events == ["rollback"]
-    assert target.value == "old"
-
-
-def test_a_task_that_is_no_longer_ours_changes_nothing(live: Lives) -> None:
-    target = Target(ours=False)
-    with pytest.raises(NotOurs):
-        live(target, new_task())
-    assert target.events == ["build_param", "commit"]
-    assert target.value == "old"
-
-
-def test_a_handler_that_captures_nothing_is_not_made_to() -> None:
-    class Plain(Handler):
-        target_type = "t"
-        types = ("t",)
-
-        def process(self, task: Task) -> str:
-            return "done"
-
-    def commit(before: str, after: str) -> bool:
-        raise AssertionError("there is nothing to commit")
-
-    plain = Plain()
-    assert drive(life(new_task(), Registered(specs_of(plain, "")[0], plain), commit)) == "done"
-
-
-# --- what a handler may return ---------------------------------------------------------------
+# --- what a handler may return -------------------------------------------------------------------
 
 
 def captured(change: object) -> Any:
@@ -308,35 +114,7 @@ def test_a_coroutine_in_the_sync_lane_is_an_error_and_not_a_true_answer() -> Non
     assert target.value == "old"
 
 
-# --- being stopped ---------------------------------------------------------------------------
-
-
-def test_a_stop_passes_through_a_handler_that_catches_every_exception() -> None:
-    class Stubborn(Sync):
-        def process(self, task: Task) -> Any:
-            try:
-                raise Stopped
-            except Exception:
-                return "caught"
-
-    stubborn = Stubborn(Target())
-    registered = Registered(specs_of(stubborn, "")[0], stubborn)
-    with pytest.raises(Stopped):
-        drive(life(new_task(), registered, Target().commit))
-
-
-def test_a_stray_stop_iteration_is_an_error_and_no_result() -> None:
-    class Careless(Sync):
-        def process(self, task: Task) -> Any:
-            return next(iter(()))
-
-    careless = Careless(Target())
-    registered = Registered(specs_of(careless, "")[0], careless)
-    with pytest.raises(RuntimeError, match="StopIteration"):
-        drive(life(new_task(), registered, Target().commit))
-
-
-# --- what an operator sees -------------------------------------------------------------------
+# --- what an operator sees -----------------------------------------------------------------------
 
 
 def test_an_error_is_told_first_and_explained_after() -> None:
@@ -374,7 +152,7 @@ def test_every_error_has_a_text_that_can_be_sent_and_kept(error: BaseException) 
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(text)) == text
 
 
-# --- the task itself -------------------------------------------------------------------------
+# --- the task itself -----------------------------------------------------------------------------
 
 
 def test_a_task_shows_what_was_submitted_and_its_fence() -> None:
@@ -391,7 +169,7 @@ def test_a_log_line_carries_the_ids_whatever_is_logged(capsys: pytest.CaptureFix
     assert (line["event"], line["task_id"], line["done"]) == ("Half way.", 1, 5)
 
 
-# --- what is only begun, and what no retry mends ---------------------------------------------
+# --- what is only begun, and what no retry mends -------------------------------------------------
 
 
 class Begins(Handler):
