@@ -18,6 +18,8 @@ from drumline.store.tx import Tx
 from drumline.web.app import make_app
 from drumline.web.server import Server
 
+PROBLEM = "application/problem+json"
+
 
 class Reply(NamedTuple):
     status: int
@@ -88,3 +90,13 @@ class Site:
             return Reply(response.status, dict(response.headers.items()), response.read())
         finally:
             connection.close()
+
+
+def require_problem(reply: Reply, status: int, words: str, field: str | None = None) -> None:
+    """One clear answer that says what is wrong."""
+    assert reply.status == status, reply.body
+    assert reply.headers["content-type"] == PROBLEM
+    said = reply.document
+    assert said["status"] == status and said["title"] and said["type"]
+    assert words in said["detail"]
+    assert said.get("field") == field
