@@ -15,7 +15,7 @@ from drumline.store.database import Database
 from drumline.store.tables import audit as audit_table
 from drumline.store.tables import task
 from tests.store.desk import STRICT, Desk
-from tests.store.test_job_commands import C12, HTTP
+from tests.store.job_samples import C12, HTTP
 from tests.store.world import SPEC, World, commit_of_unknown_fate, passing_fault
 from tests.web_site import Site
 

@@ -25,7 +25,7 @@ from drumline.store.database import Database
 from drumline.web import openapi
 from tests.store.conftest import wipe
 from tests.store.desk import NODE, STRICT, UNDOES, Desk
-from tests.store.test_job_commands import ASYNC, C12, HTTP
+from tests.store.job_samples import ASYNC, C12, HTTP
 from tests.store.world import SPEC, World
 from tests.web_site import Site
 

@@ -1,14 +1,23 @@
-"""What the tests of jobs share: a world whose clock stands still."""
+"""What the tests of jobs share: a world whose clock stands still, and a desk in it."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from drumline.store.database import Database
+from tests.store.desk import STRICT, Desk
+from tests.store.job_samples import ASYNC, HTTP
 from tests.store.job_world import JobWorld, stopped_clock
+from tests.store.world import SPEC
 
 
 @pytest.fixture
 def world(database: Database) -> Iterator[JobWorld]:
     with stopped_clock(database) as clock:
         yield JobWorld(database, clock)
+
+
+@pytest.fixture
+def desk(world: JobWorld) -> Desk:
+    world.announce(SPEC, STRICT, ASYNC, HTTP)
+    return Desk(world.database)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.store.desk import STRICT, UNDOES, Desk
-from tests.store.test_job_commands import ASYNC, HTTP
+from tests.store.job_samples import ASYNC, HTTP
 from tests.store.world import SPEC, World
 from tests.web_site import Site
 

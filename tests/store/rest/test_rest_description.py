@@ -2,7 +2,7 @@
 
 from drumline.web import openapi
 from drumline.web.routes import PREFIX, TABLE
-from tests.store.test_job_commands import C12
+from tests.store.job_samples import C12
 from tests.web_site import Site
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drumline.store.database import Database
-from tests.store.test_job_commands import C12
+from tests.store.job_samples import C12
 from tests.store.world import SPEC, passing_fault
 from tests.web_site import Site, require_problem
 

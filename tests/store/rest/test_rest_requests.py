@@ -11,7 +11,7 @@ from drumline.domain.verdict import End, Outcome
 from drumline.store import callbacks, runs
 from drumline.web.routes import PREFIX
 from tests.store.desk import STRICT
-from tests.store.test_job_commands import ASYNC, C12
+from tests.store.job_samples import ASYNC, C12
 from tests.store.world import LIMITS, REGION, SPEC, World, over
 from tests.web_site import Site, require_problem
 

@@ -1,0 +1,159 @@
+"""Creating a job: what is accepted as it stands, what is refused and by which name."""
+
+import json
+from typing import Any
+
+import pytest
+
+from drumline.errors import Conflict, WrongUse
+from tests.store.desk import Desk
+from tests.store.job_samples import C12, TASK
+from tests.store.job_world import JobWorld
+from tests.store.world import SPEC
+
+
+def test_the_sample_body_creates_a_job_as_it_stands(desk: Desk, world: JobWorld) -> None:
+    made = desk("job.create", **C12)
+    assert desk.rings == 1, "the ticker is woken"
+    shown = desk("job.show", job="sample")
+    assert made.items() <= shown.items()
+    assert {k: v for k, v in C12.items() if k != "headers_json"}.items() <= shown.items()
+    assert json.loads(shown["headers_json"]) == {
+        "Content-Type": "application/json",
+        "Authorization": "***",
+    }
+    defaults = {
+        "timezone": "UTC", "status": "ENABLED", "catch_up_mode": "NONE", "version": 1,
+        "deleted": False, "jitter_seconds": 0, "starts_at": None, "ends_at": None,
+    }  # fmt: skip
+    assert defaults.items() <= shown.items()
+    assert shown["next_firing"] == "2030-03-17T18:00:15.000000Z"
+    assert len(shown["next_firings"]) == 5
+
+    world.clock.at(1)
+    run = world.task(desk("job.trigger", job=made["id"])["task_id"])
+    assert (run.type, run.target_type, run.timeout_ms) == ("http", "http", 15_000)
+    assert json.loads(run.param) == {
+        "method": "POST",
+        "url": "http://service.example/run",
+        "headers": '{"Content-Type":"application/json","Authorization":"Bearer abcdefgh"}',
+        "body": '{"run": "{{run_id}}"}',
+        "timeout": 10,
+        "exec_type": "SYNC",
+    }
+
+
+def test_what_is_omitted_has_its_default(desk: Desk) -> None:
+    call = desk("job.create", name="call", cron_expr="* * * * *", target_url="http://h/")
+    assert call["cron_expr"] == "0 * * * * *"
+    assert (call["timeout_seconds"], call["http_method"], call["exec_type"]) == (15, "GET", "SYNC")
+    assert (call["max_concurrency"], call["concurrency_policy"]) == (0, "QUEUE")
+    assert (call["overlap_action"], call["failure_action"]) == ("ALLOW", "RUN_NEW")
+    assert (call["misfire_grace_seconds"], call["priority"]) == (10, 5)
+    task = desk("job.create", **TASK)
+    assert task["cron_expr"] == "0 0 6 * * MON-FRI", "stored normalised"
+    assert (task["type"], task["target_type"]) == (SPEC.type, SPEC.target_type)
+    assert task["timeout_seconds"] == 20, "what its handler asks for"
+    assert desk("job.create", **TASK | {"name": "b", "type": "begins"})["timeout_seconds"] == 8
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "x" * 129}, "name"),
+        ({"name": " x"}, "name"),
+        ({"name": "a\nb"}, "name"),
+        ({"description": "x" * 513}, "description"),
+        ({"cron_expr": "61 * * * * *"}, "second field"),
+        ({"cron_expr": "* * *"}, "cron_expr"),
+        ({"cron_expr": "@daily 25:00"}, "cron_expr"),
+        ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"starts_at": "tomorrow"}, "starts_at"),
+        ({"ends_at": "2030-01-01T00:00:00"}, "ends_at"),
+        ({"starts_at": 2_000_000_000, "ends_at": 1_000_000_000}, "ends_at"),
+        ({"jitter_seconds": 3601}, "jitter_seconds"),
+        ({"exec_type": "MAYBE"}, "exec_type"),
+        ({"http_method": "BREW"}, "http_method"),
+        ({"target_url": "ftp://h/"}, "target_url"),
+        ({"target_url": "http://h/{{nope}}"}, "target_url"),
+        ({"target_url": "http://{{run_id}}/"}, "target_url"),
+        ({"headers_json": "{"}, "headers_json"),
+        ({"headers_json": {"Host": "x"}}, "headers_json.Host"),
+        ({"headers_json": {"X-A": 1}}, "headers_json.X-A"),
+        ({"headers_json": {"X-A": "{{who}}"}}, "headers_json.X-A"),
+        ({"body_template": '{"a": {{unknown}}}'}, "body_template"),
+        ({"timeout_seconds": 0}, "timeout_seconds"),
+        ({"timeout_seconds": "10"}, "timeout_seconds"),
+        ({"retry_policy_json": '{"max_attempts": 0}'}, "retry_policy_json"),
+        ({"retry_policy_json": {"on": ["sometimes"]}}, "retry_policy_json.on"),
+        ({"retry_policy_json": {"often": 3}}, "retry_policy_json"),
+        ({"retry_policy_json": "nonsense"}, "retry_policy_json"),
+        ({"max_concurrency": -1}, "max_concurrency"),
+        ({"concurrency_policy": "QUEU"}, "concurrency_policy"),
+        ({"overlap_action": "skip"}, "overlap_action"),
+        ({"failure_action": "PANIC"}, "failure_action"),
+        ({"catch_up_mode": "SOME"}, "catch_up_mode"),
+        ({"misfire_grace_seconds": 0}, "misfire_grace_seconds"),
+        ({"callback_timeout_sec": 60}, "callback_timeout_sec"),
+        ({"callback_method": "GET"}, "callback_method"),
+        ({"priority": 10}, "priority"),
+        ({"status": "PAUSED"}, "status"),
+        ({"param": {"a": 1}}, "param"),
+        ({"type": SPEC.type}, "target_url"),
+        ({"colour": "red"}, "colour"),
+        ({"cron_expr": None}, "cron_expr"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_name(desk: Desk, wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(WrongUse) as caught:
+        desk("job.create", **C12 | wrong)
+    assert words in str(caught.value)
+    assert desk("job.list")["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"type": "unknown"}, "unknown"),
+        ({"type": "strict"}, "param"),
+        ({"type": "strict", "param": {"n": 0}}, "param.n"),
+        ({"exec_type": "ASYNC"}, "exec_type"),
+        ({"http_method": "GET"}, "http_method"),
+        ({"headers_json": "{}"}, "headers_json"),
+        ({"callback_timeout_sec": 60}, "callback_timeout_sec"),
+        ({"type": None}, "target_url"),
+    ],
+)
+def test_what_is_wrong_with_a_job_of_tasks_too(
+    desk: Desk, wrong: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(WrongUse, match=words):
+        desk("job.create", **TASK | wrong)
+
+
+def test_an_async_call_says_how_it_is_called_back(desk: Desk) -> None:
+    made = desk("job.create", **C12 | {"exec_type": "ASYNC"})
+    assert (made["callback_method"], made["callback_timeout_sec"]) == ("POST", 3600)
+    changed = desk("job.update", job="sample", callback_timeout_sec=5)
+    assert changed["callback_timeout_sec"] == 5
+    assert desk("job.update", job="sample", exec_type="SYNC")["callback_timeout_sec"] is None
+
+
+def test_a_retry_policy_reaches_the_runs(desk: Desk, world: JobWorld) -> None:
+    policy = {"max_attempts": 4, "delay": 0.5, "factor": 3.0, "on": ["5xx", "timeout"]}
+    made = desk("job.create", **C12 | {"retry_policy_json": json.dumps(policy)})
+    assert json.loads(made["retry_policy_json"]) == policy
+    run = world.task(desk("job.trigger", job="sample")["task_id"])
+    retry = json.loads(run.retry)
+    assert (retry["retries"], retry["delay"], retry["factor"]) == (3, 0.5, 3.0)
+    assert retry["causes"] == ["error", "timeout"]
+    assert json.loads(json.loads(run.param)["retry"]) == policy
+
+
+def test_a_request_that_is_sent_twice_makes_one_job(desk: Desk) -> None:
+    one, two = (desk("job.create", "same-id", **C12) for _ in range(2))
+    assert one == two
+    assert len(desk("job.list")["jobs"]) == 1
+    with pytest.raises(Conflict, match="already a job called 'sample'"):
+        desk("job.create", **C12)
