@@ -1,29 +1,17 @@
-"""Release: a run's outcome is written once, by whoever still holds it, and never over another's."""
+"""Release: the outcome of a run is written once, as what it was or as a cancel."""
 
-from functools import partial
 from unittest import mock
 
-import msgspec
 import pytest
 
 from drumline.domain.policy import HandlerSpec, Retry
 from drumline.domain.states import Phase
-from drumline.domain.task import Due
 from drumline.domain.verdict import End
 from drumline.store import batches, runs
 from drumline.store import tasks as store_tasks
 from drumline.store.spreads import Spread
 from drumline.store.tables import result
-from tests.store.world import (
-    LIMITS,
-    REGION,
-    SPEC,
-    Crash,
-    World,
-    at_once,
-    commit_of_unknown_fate,
-    over,
-)
+from tests.store.world import REGION, SPEC, World, over
 
 RETRIED = HandlerSpec(SPEC.target_type, SPEC.type, retry=Retry(retries=2, delay=10, jitter=0))
 KIB = 1024
@@ -170,139 +158,7 @@ def test_results_larger_together_than_a_packet_are_kept(world: World) -> None:
     assert len(world.rows(result)) == 150
 
 
-# --- fenced ------------------------------------------------------------------------------------
-
-
-def test_another_keepers_run_cannot_be_released(world: World) -> None:
-    mine, other = world.keeper("mine"), world.keeper("other")
-    _, (member,) = world.batch(1)
-    (due,) = world.acquire(mine)
-    world.release(other, [over(due)])
-    assert (world.task(member).status, world.task(member).owner) == ("running", mine)
-    world.check_laws()
-
-
-def test_an_earlier_run_of_the_same_keeper_cannot_be_released(world: World) -> None:
-    keeper = world.keeper()
-    _, (member,) = world.batch(1)
-    (old,) = world.acquire(keeper)
-    world.release(keeper, [over(old, End.GIVEN_BACK)])
-    (new,) = world.acquire(keeper)
-    world.release(keeper, [over(old, End.ERROR)])
-    row = world.task(member)
-    assert (row.status, row.fence, row.info) == ("running", new.fence, None)
-    assert world.attempts(member) == []
-    world.check_laws()
-
-
-def test_after_the_reaper_took_it_back_a_release_is_refused_and_said_to_be_lost(
-    world: World,
-) -> None:
-    sleepy, other = world.keeper("sleepy"), world.keeper("other")
-    batch_id, members = world.batch(3)
-    dues = world.acquire(sleepy)
-    world.die(sleepy)
-    world.give_back(sleepy)
-    (again, *_) = world.acquire(other, members[:1])
-    world.release(other, [over(again, result='"theirs"')])
-    lost = world.release(sleepy, [over(due, result='"late"') for due in dues])
-    assert sorted(lost) == members
-    assert world.statuses(batch_id) == ["success", "pending", "pending"]
-    assert world.result(members[0]) == '"theirs"'
-    assert world.result(members[1]) is None
-    world.check_laws()
-
-
-def test_what_a_dead_keeper_still_owns_it_may_still_end(world: World) -> None:
-    """Declared dead, not yet given back: nobody else has it, and its outcome is true."""
-    keeper = world.keeper()
-    _, members = world.batch(2)
-    dues = world.acquire(keeper)
-    world.die(keeper)
-    assert world.release(keeper, [over(due) for due in dues]) == []
-    assert {world.task(member).status for member in members} == {"success"}
-    world.check_laws()
-
-
-def test_the_rest_of_a_group_is_released_when_some_of_it_is_lost(world: World) -> None:
-    keeper = world.keeper()
-    batch_id, members = world.batch(4)
-    dues = world.acquire(keeper)
-    world.die(keeper)
-    runs.give_back(world.database, REGION, keeper, LIMITS, only=members[:2])
-    lost = world.release(keeper, [over(due) for due in dues])
-    assert sorted(lost) == members[:2]
-    assert world.statuses(batch_id) == ["pending", "pending", "success", "success"]
-    world.check_laws()
-
-
-def test_our_own_commit_of_unknown_fate_is_not_said_to_be_lost(world: World) -> None:
-    keeper = world.keeper()
-    batch_id, members = world.batch(3)
-    dues = world.acquire(keeper)
-    ends = [over(dues[0]), over(dues[1], End.ERROR), over(dues[2], End.GIVEN_BACK)]
-    with commit_of_unknown_fate(world.database):
-        assert world.release(keeper, ends) == []
-    assert world.statuses(batch_id) == ["success", "fail", "pending"]
-    assert len(world.attempts(members[1])) == 1
-    assert world.task(members[1]).failures == 1
-    world.check_laws()
-
-
-def test_an_unknown_commit_is_not_lost_even_if_another_has_the_task_by_now(world: World) -> None:
-    keeper, other = world.keeper(), world.keeper("other")
-    _, (member,) = world.batch(1)
-    (due,) = world.acquire(keeper)
-    really = world.database.read
-
-    def read_late(*arguments: object) -> object:
-        """Between the lost commit and the look at what became of it, the task goes on."""
-        if world.task_status(member) == "pending":
-            with mock.patch.object(world.database, "read", really):
-                world.acquire(other)
-        return really(*arguments)  # type: ignore[arg-type]
-
-    with (
-        commit_of_unknown_fate(world.database),
-        mock.patch.object(world.database, "read", read_late),
-    ):
-        assert world.release(keeper, [over(due, End.GIVEN_BACK)]) == []
-    assert (world.task(member).owner, world.task(member).status) == (other, "running")
-    world.check_laws()
-
-
-def test_a_keeper_that_dies_before_its_commit_has_released_nothing(world: World) -> None:
-    keeper = world.keeper()
-    batch_id, (member,) = world.batch(1)
-    (due,) = world.acquire(keeper)
-    with mock.patch.object(batches, "pay", side_effect=Crash), pytest.raises(Crash):
-        world.release(keeper, [over(due, result="1")])
-    assert world.task(member).status == "running"
-    assert world.result(member) is None
-    assert world.batch_row(batch_id).n_running == 1
-
-
-def test_two_who_release_the_same_run_change_it_once(world: World) -> None:
-    """The keeper that was declared dead and woke up, and the reaper that gives back."""
-    for _ in range(5):
-        keeper = world.keeper()
-        batch_id, members = world.batch(20)
-        dues = world.acquire(keeper, members)
-        world.die(keeper)
-        lost, _ = at_once(
-            partial(world.release, keeper, [over(due) for due in dues]),
-            partial(taken_back, world, keeper),
-        )
-        for member, status in zip(members, world.statuses(batch_id), strict=True):
-            assert status == ("pending" if member in lost else "success")
-        world.check_laws()
-
-
-def taken_back(world: World, keeper: int) -> list[int]:
-    return [run.id for run in world.give_back(keeper)]
-
-
-# --- cancelled ---------------------------------------------------------------------------------
+# --- cancelled -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", list(End))
@@ -367,7 +223,7 @@ def test_what_was_cancelled_before_it_started_has_not_been_attempted(world: Worl
     assert world.attempts(member) == []
 
 
-# --- one-shots ---------------------------------------------------------------------------------
+# --- one-shots -----------------------------------------------------------------------------------
 
 
 def test_an_instance_is_free_again_when_its_task_has_ended_and_not_before(world: World) -> None:
@@ -378,47 +234,3 @@ def test_an_instance_is_free_again_when_its_task_has_ended_and_not_before(world:
     assert world.task(single).unique_key == "key"
     world.run(keeper)
     assert world.task(single).unique_key is None
-
-
-# --- capture -----------------------------------------------------------------------------------
-
-
-def test_the_first_capture_stays(world: World) -> None:
-    keeper = world.keeper()
-    _, (member,) = world.batch(1)
-    (due,) = world.acquire(keeper)
-    assert capture(world, keeper, due, '"first"', '"a"')
-    assert capture(world, keeper, due, '"second"', '"b"')
-    world.release(keeper, [over(due, End.TIMEOUT)])
-    (again,) = world.acquire(keeper)
-    assert capture(world, keeper, again, '"third"', '"c"')
-    row = world.task(member)
-    assert (row.before_update, row.after_update) == ('"first"', '"a"')
-
-
-def test_who_no_longer_holds_a_task_captures_nothing(world: World) -> None:
-    sleepy, other = world.keeper("sleepy"), world.keeper("other")
-    _, (member,) = world.batch(1)
-    (due,) = world.acquire(sleepy)
-    assert not capture(world, other, due, '"wrong"', '"owner"')
-    assert not capture(world, sleepy, msgspec.structs.replace(due, version=77), '"wrong"', '"f"')
-    world.die(sleepy)
-    world.give_back(sleepy)
-    assert not capture(world, sleepy, due, '"changed"', '"state"')
-    (again,) = world.acquire(other)
-    assert not capture(world, sleepy, due, '"changed"', '"state"')
-    assert world.task(member).before_update is None
-    assert capture(world, other, again, '"right"', '"one"')
-
-
-def test_a_capture_whose_commit_was_lost_is_ours(world: World) -> None:
-    keeper = world.keeper()
-    _, (member,) = world.batch(1)
-    (due,) = world.acquire(keeper)
-    with commit_of_unknown_fate(world.database):
-        assert capture(world, keeper, due, '"old"', '"new"')
-    assert world.task(member).before_update == '"old"'
-
-
-def capture(world: World, keeper: int, due: Due, before: str, after: str) -> bool:
-    return runs.capture(world.database, keeper, due.id, due.fence, before, after)
