@@ -3,12 +3,13 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import NullPool, create_engine, event
 
 from drumline.store import schema
 from drumline.store.database import Database
 from drumline.store.tables import metadata
 from tests.mariadb import fresh_database
+from tests.store.caller import HANDLERS, Caller, order
 from tests.store.desk import STRICT, UNDOES, Desk
 from tests.store.world import SPEC, World
 
@@ -73,6 +74,19 @@ def world(database: Database) -> World:
 def desk(world: World) -> Desk:
     world.announce(SPEC, UNDOES, STRICT)
     return Desk(world.database)
+
+
+@pytest.fixture
+def caller(world: World) -> Iterator[Caller]:
+    world.announce(*HANDLERS)
+    engine = create_engine(
+        world.database.engine.url.set(drivername=world.database.engine.url.drivername),
+        poolclass=NullPool,
+    )
+    order.create(engine)
+    yield Caller(world, engine)
+    order.drop(engine)
+    engine.dispose()
 
 
 def wipe(database: Database) -> None:
