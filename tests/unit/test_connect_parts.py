@@ -1,9 +1,7 @@
-"""The parts of the operations on connectors: states, offsets, secrets, clusters, the client."""
+"""The parts of the operations on connectors: states, offsets, secrets, clusters."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -16,25 +14,11 @@ from drumline import config
 from drumline.commands.param_schema import require
 from drumline.domain.clusters import ConnectCluster, Sought, find
 from drumline.errors import BadConfig, WrongUse
-from drumline.handlers.connect.client import (
-    Connect,
-    ConnectError,
-    ConnectorStatus,
-    Offset,
-    Status,
-    TaskStatus,
-    Unsure,
-    changed,
-)
+from drumline.handlers.connect.client import ConnectorStatus, Offset, Status, TaskStatus
 from drumline.handlers.connect.offsets import by_partition, mark, marked_by, moved, plan
 from drumline.handlers.connect.secrets import is_plain_secret, masked
 from drumline.handlers.connect.states import ConnectorFailed, Settling, Target, is_at, target_of
-from drumline.handlers.connect.watch import Watch
 from drumline.handlers.registry import registry
-from examples.connect_standin.cluster import Manners
-from examples.connect_standin.faults import Fault
-from examples.connect_standin.server import Server
-from tests.connect_world import together
 
 # --- states --------------------------------------------------------------------------------------
 
@@ -246,159 +230,3 @@ def test_clusters_reach_child_processes() -> None:
     assert config.load(config.as_environment(settings)).connect == settings.connect
     with pytest.raises(BadConfig, match="not JSON"):
         config.load({"DRUMLINE_CONNECT": "[{"})
-
-
-# --- the client ----------------------------------------------------------------------------------
-
-QUIET = Manners(delay=0.004, rebalance=0.0, events=0.0)
-
-
-def with_client(
-    test: Callable[[Server, Connect], Awaitable[None]],
-    manners: Manners = QUIET,
-    **settings: Any,
-) -> None:
-    async def main() -> None:
-        async with Server("c", manners) as server:
-            server.cluster.seed(["orders"])
-            made = ConnectCluster(name="c", url=server.url, poll=0.003, settle=0.0, **settings)
-            connect = Connect(made)
-            try:
-                await test(server, connect)
-            finally:
-                await connect.close()
-
-    together(main())
-
-
-def test_changed_sets_and_removes() -> None:
-    assert changed({"a": "1", "b": "2"}, {"b": None, "c": "3"}) == {"a": "1", "c": "3"}
-
-
-def test_read_is_repeated_and_rebalance_is_waited_for() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        server.faults = [Fault("GET", times=2), Fault("PUT", status=409, message="rebalance")]
-        server.faults[1].times = 3
-        assert (await connect.config("orders") or {})["tasks.max"] == "1"
-        await connect.stop("orders")
-        assert server.count("PUT", "/stop") == {"orders": 1}
-
-    with_client(test)
-
-
-def test_change_without_an_answer_is_not_repeated_by_the_client() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        server.faults = [Fault("PUT", what="lose")]
-        with pytest.raises(Unsure):
-            await connect.stop("orders")
-        assert server.count("PUT", "/stop") == {"orders": 1}
-
-    with_client(test)
-
-
-def test_unreachable_cluster_is_a_clear_error() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        await server.stop()
-        with pytest.raises(ConnectError, match="cluster c: GET /connectors/orders/config: Client"):
-            await connect.config("orders")
-
-    with_client(test)
-
-
-def test_login_page_in_front_of_connect_is_not_taken_for_success() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        server.faults = [Fault(".*", status=302, message="log in first")]
-        for ask in (connect.stop("orders"), connect.config("orders")):
-            with pytest.raises(ConnectError, match="302 log in first"):
-                await ask
-
-    with_client(test)
-
-
-def test_cluster_that_is_away_for_a_while_is_waited_for() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        watch = Watch(connect)
-        server.faults = [Fault("GET", times=8)]  # more than one read puts up with
-        server.cluster.aim(server.cluster.connectors["orders"], "STOPPED")
-        await watch.until("orders", Target.STOPPED)
-        server.faults = [Fault("GET", status=403, message="no")]
-        with pytest.raises(ConnectError, match="403 no"):
-            await watch.until("orders", Target.RUNNING)
-
-    with_client(test)
-
-
-def test_refusal_is_told_without_the_secret_it_quotes() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        now = await connect.config("orders") or {}
-        with pytest.raises(ConnectError) as caught:
-            await connect.change_config("orders", {"standin.refuse": "database.password"}, now)
-        assert "400 Connector configuration is invalid" in str(caught.value)
-        assert "Invalid value *** for configuration database.password" in str(caught.value)
-
-    with_client(test)
-
-
-def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        monkeypatch.delenv("CONNECT_PW", raising=False)
-        with pytest.raises(ConnectError, match="CONNECT_PW is not set"):
-            await connect.config("orders")
-        monkeypatch.setenv("CONNECT_PW", "wrong")
-        with pytest.raises(ConnectError, match="401") as caught:
-            await connect.config("orders")
-        assert "wrong" not in str(caught.value)
-        await connect.close()
-        monkeypatch.setenv("CONNECT_PW", "right")
-        assert await connect.config("orders") is not None
-
-    settings = {"username": "connect", "password_env": "CONNECT_PW"}
-    with_client(test, Manners(rebalance=0.0, password="right"), **settings)  # noqa: S106
-
-
-def test_connector_names_are_quoted() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        name = "a b/c?d=ü#%41"
-        server.cluster.seed([name])
-        assert (await connect.config(name) or {})["name"] == name
-        await connect.stop(name)
-        assert server.cluster.connectors[name].target == "STOPPED"
-
-    with_client(test)
-
-
-def test_many_are_waited_for_with_one_request_at_a_time() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        names = [f"c{number}" for number in range(300)]
-        server.cluster.seed(names)
-        asked: list[str] = []
-        once = connect._once
-
-        async def counted(method: str, path: str, body: object) -> tuple[int, bytes]:
-            asked.append(path)
-            return await once(method, path, body)
-
-        connect._once = counted  # type: ignore[method-assign]
-        for name in names:
-            server.cluster.aim(server.cluster.connectors[name], "STOPPED")
-        watch = Watch(connect)
-        await asyncio.gather(*(watch.until(name, Target.STOPPED) for name in names))
-        assert len(asked) < 100, "300 were waited for"
-        assert asked[0] == "/connectors?expand=status"
-
-    with_client(test, Manners(delay=0.05, rebalance=0.0, events=0.0))
-
-
-def test_waiting_is_given_up_with_the_task_and_leaves_nothing_behind() -> None:
-    async def test(server: Server, connect: Connect) -> None:
-        watch = Watch(connect)
-        waiting = asyncio.create_task(watch.until("orders", Target.STOPPED))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert not watch._waiters
-        assert watch._polling is not None
-        await watch._polling  # it ends by itself when nobody waits
-
-    with_client(test)
