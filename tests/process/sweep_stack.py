@@ -1,11 +1,15 @@
 """Sweeps in a whole stack: handlers that mark each index in a file that outlives them."""
 
 import mmap
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 from tests.stack import Stack
+
+LONG = bool(os.environ.get("DRUMLINE_LONG_TESTS"))
+OVER = ("finished", "stopped", "failed")
 
 HANDLERS = '''
 import asyncio, mmap, os, struct, time
