@@ -70,8 +70,7 @@ class Harness:
     def close(self) -> None:
         self.runner.kill()
         self.runner.close()
-        self.loop._wake_in.close()
-        self.loop._wake_out.close()
+        self.loop.close()
 
 
 def due(task_id: int, name: str, param: object = None, version: int = 0) -> Due:

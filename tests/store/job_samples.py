@@ -8,7 +8,7 @@ from tests.store.world import SPEC
 (HTTP,) = specs_of(HttpHandler(), "http")
 ASYNC = HandlerSpec("target", "begins", callbacks=True, timeout=7.5)
 
-C12 = {
+SAMPLE = {
     "name": "sample",
     "description": "calls every 15 seconds",
     "cron_expr": "*/15 * * * * *",

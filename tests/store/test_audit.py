@@ -15,7 +15,7 @@ from drumline.store.database import Database
 from drumline.store.tables import audit as audit_table
 from drumline.store.tables import task
 from tests.store.desk import STRICT, Desk
-from tests.store.job_samples import C12, HTTP
+from tests.store.job_samples import HTTP, SAMPLE
 from tests.store.world import SPEC, World, commit_of_unknown_fate, passing_fault
 from tests.web_site import Site
 
@@ -134,7 +134,7 @@ def test_a_refusal_stands_when_the_trail_cannot_be_written(
 
 
 def test_rest_is_the_other_door(site: Site, door: Door) -> None:
-    made = site("POST", "/jobs", C12, by="operate", Idempotency_Key="r1")
+    made = site("POST", "/jobs", SAMPLE, by="operate", Idempotency_Key="r1")
     assert made.status == 201
     assert site("DELETE", "/jobs/sample?version=9", by="operate").status == 409
     assert site("POST", "/jobs/sample/enable", by="read").status == 403

@@ -25,7 +25,7 @@ from drumline.store.database import Database
 from drumline.web import openapi
 from tests.store.conftest import wipe
 from tests.store.desk import NODE, STRICT, UNDOES, Desk
-from tests.store.job_samples import ASYNC, C12, HTTP
+from tests.store.job_samples import ASYNC, HTTP, SAMPLE
 from tests.store.world import SPEC, World
 from tests.web_site import Site
 
@@ -48,7 +48,7 @@ class Furnished:
         desk = Desk(database)
         task_id = desk("task.schedule", type=SPEC.type, delay=3600)["task_id"]
         self.known: dict[str, Any] = {
-            "job": desk("job.create", **C12)["id"],
+            "job": desk("job.create", **SAMPLE)["id"],
             "batch_id": desk("batch.submit", batch_name="b", type=UNDOES.type, count=3)["batch_id"],
             "task_id": task_id,
             "type": STRICT.type,

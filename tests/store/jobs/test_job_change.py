@@ -4,12 +4,12 @@ import pytest
 
 from drumline.errors import NotFound, VersionConflict, WrongUse
 from tests.store.desk import Desk
-from tests.store.job_samples import C12
+from tests.store.job_samples import SAMPLE
 from tests.store.job_world import JobWorld
 
 
 def test_a_change_leaves_the_rest_as_it_was(desk: Desk, world: JobWorld) -> None:
-    before = desk("job.create", **C12)
+    before = desk("job.create", **SAMPLE)
     after = desk("job.update", job="sample", version=1, cron_expr="*/20 * * * *", name="renamed")
     different = {name for name in after if after[name] != before[name]}
     assert different == {"name", "cron_expr", "version", "next_firing"}
@@ -25,9 +25,9 @@ def test_a_change_leaves_the_rest_as_it_was(desk: Desk, world: JobWorld) -> None
 
 def test_what_was_read_can_be_sent_back(desk: Desk, world: JobWorld) -> None:
     """With stars where the secrets are, which stay what they were."""
-    desk("job.create", **C12)
+    desk("job.create", **SAMPLE)
     read = desk("job.show", job="sample")
-    sent = {name: read[name] for name in C12} | {"description": "edited"}
+    sent = {name: read[name] for name in SAMPLE} | {"description": "edited"}
     desk("job.update", job=read["id"], version=read["version"], **sent)
     run = world.task(desk("job.trigger", job="sample")["task_id"])
     assert "Bearer abcdefgh" in run.param
@@ -38,7 +38,7 @@ def test_what_was_read_can_be_sent_back(desk: Desk, world: JobWorld) -> None:
 
 
 def test_a_call_can_become_a_task_and_the_reverse(desk: Desk) -> None:
-    desk("job.create", **C12)
+    desk("job.create", **SAMPLE)
     task = desk("job.update", job="sample", type="strict", param={"n": 3})
     assert (task["type"], task["target_url"], task["param"]) == ("strict", None, {"n": 3})
     assert task["timeout_seconds"] == 20
@@ -47,7 +47,7 @@ def test_a_call_can_become_a_task_and_the_reverse(desk: Desk) -> None:
 
 
 def test_fields_can_be_emptied(desk: Desk) -> None:
-    desk("job.create", **C12 | {"ends_at": "2031-01-01T00:00:00Z", "env": "prod"})
+    desk("job.create", **SAMPLE | {"ends_at": "2031-01-01T00:00:00Z", "env": "prod"})
     assert desk("job.update", job="sample", ends_at=None)["ends_at"] is None
     shown = desk("job.update", job="sample", unset=["env", "max_concurrency"])
     assert (shown["env"], shown["max_concurrency"]) == (None, 0)
@@ -56,7 +56,7 @@ def test_fields_can_be_emptied(desk: Desk) -> None:
 
 
 def test_a_wrong_change_changes_nothing(desk: Desk) -> None:
-    before = desk("job.create", **C12)
+    before = desk("job.create", **SAMPLE)
     for wrong in ({"cron_expr": "nonsense"}, {"target_url": "http://h/{{x}}"}, {"type": "no"}):
         with pytest.raises(WrongUse):
             desk("job.update", job="sample", **wrong)
@@ -64,7 +64,7 @@ def test_a_wrong_change_changes_nothing(desk: Desk) -> None:
 
 
 def test_enable_and_disable_are_said_once(desk: Desk, world: JobWorld) -> None:
-    made = desk("job.create", **C12)
+    made = desk("job.create", **SAMPLE)
     world.materialise(made["id"], 60)
     assert desk("job.enable", job="sample")["version"] == 1, "it is: its firings stay"
     assert len(world.seconds(made["id"])) == 4
@@ -79,7 +79,7 @@ def test_enable_and_disable_are_said_once(desk: Desk, world: JobWorld) -> None:
 
 
 def test_a_deleted_job_is_gone_and_its_runs_are_not(desk: Desk, world: JobWorld) -> None:
-    made = desk("job.create", **C12)
+    made = desk("job.create", **SAMPLE)
     run = desk("job.trigger", job="sample")["task_id"]
     assert desk("job.delete", job="sample")["deleted"] is True
     for command in ("job.show", "job.enable", "job.trigger", "job.runs", "job.delete"):

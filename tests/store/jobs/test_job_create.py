@@ -7,17 +7,17 @@ import pytest
 
 from drumline.errors import Conflict, WrongUse
 from tests.store.desk import Desk
-from tests.store.job_samples import C12, TASK
+from tests.store.job_samples import SAMPLE, TASK
 from tests.store.job_world import JobWorld
 from tests.store.world import SPEC
 
 
 def test_the_sample_body_creates_a_job_as_it_stands(desk: Desk, world: JobWorld) -> None:
-    made = desk("job.create", **C12)
+    made = desk("job.create", **SAMPLE)
     assert desk.rings == 1, "the ticker is woken"
     shown = desk("job.show", job="sample")
     assert made.items() <= shown.items()
-    assert {k: v for k, v in C12.items() if k != "headers_json"}.items() <= shown.items()
+    assert {k: v for k, v in SAMPLE.items() if k != "headers_json"}.items() <= shown.items()
     assert json.loads(shown["headers_json"]) == {
         "Content-Type": "application/json",
         "Authorization": "***",
@@ -107,7 +107,7 @@ def test_what_is_omitted_has_its_default(desk: Desk) -> None:
 )
 def test_what_is_wrong_is_told_by_its_name(desk: Desk, wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(WrongUse) as caught:
-        desk("job.create", **C12 | wrong)
+        desk("job.create", **SAMPLE | wrong)
     assert words in str(caught.value)
     assert desk("job.list")["jobs"] == []
 
@@ -133,7 +133,7 @@ def test_what_is_wrong_with_a_job_of_tasks_too(
 
 
 def test_an_async_call_says_how_it_is_called_back(desk: Desk) -> None:
-    made = desk("job.create", **C12 | {"exec_type": "ASYNC"})
+    made = desk("job.create", **SAMPLE | {"exec_type": "ASYNC"})
     assert (made["callback_method"], made["callback_timeout_sec"]) == ("POST", 3600)
     changed = desk("job.update", job="sample", callback_timeout_sec=5)
     assert changed["callback_timeout_sec"] == 5
@@ -142,7 +142,7 @@ def test_an_async_call_says_how_it_is_called_back(desk: Desk) -> None:
 
 def test_a_retry_policy_reaches_the_runs(desk: Desk, world: JobWorld) -> None:
     policy = {"max_attempts": 4, "delay": 0.5, "factor": 3.0, "on": ["5xx", "timeout"]}
-    made = desk("job.create", **C12 | {"retry_policy_json": json.dumps(policy)})
+    made = desk("job.create", **SAMPLE | {"retry_policy_json": json.dumps(policy)})
     assert json.loads(made["retry_policy_json"]) == policy
     run = world.task(desk("job.trigger", job="sample")["task_id"])
     retry = json.loads(run.retry)
@@ -152,8 +152,8 @@ def test_a_retry_policy_reaches_the_runs(desk: Desk, world: JobWorld) -> None:
 
 
 def test_a_request_that_is_sent_twice_makes_one_job(desk: Desk) -> None:
-    one, two = (desk("job.create", "same-id", **C12) for _ in range(2))
+    one, two = (desk("job.create", "same-id", **SAMPLE) for _ in range(2))
     assert one == two
     assert len(desk("job.list")["jobs"]) == 1
     with pytest.raises(Conflict, match="already a job called 'sample'"):
-        desk("job.create", **C12)
+        desk("job.create", **SAMPLE)

@@ -9,7 +9,7 @@ from drumline.errors import Conflict, DrumlineError, WrongUse
 from drumline.store import firings, jobs
 from drumline.store.firings import Plan
 from tests.store.desk import Desk
-from tests.store.job_samples import C12, TASK
+from tests.store.job_samples import SAMPLE, TASK
 from tests.store.job_world import SECOND, STANDARD, START, JobWorld
 from tests.store.world import REGION
 
@@ -61,7 +61,7 @@ def test_next_for_jobs_and_bare_expressions(desk: Desk) -> None:
 
 
 def test_a_trigger_says_what_it_did_and_why(desk: Desk, world: JobWorld) -> None:
-    desk("job.create", **C12 | {"overlap_action": "ALLOW"})
+    desk("job.create", **SAMPLE | {"overlap_action": "ALLOW"})
     done = [desk("job.trigger", job="sample")]
     world.clock.at(0.1)
     done.append(desk("job.trigger", job="sample"))

@@ -2,7 +2,7 @@
 
 from drumline.web import openapi
 from drumline.web.routes import PREFIX, TABLE
-from tests.store.job_samples import C12
+from tests.store.job_samples import SAMPLE
 from tests.web_site import Site
 
 
@@ -20,7 +20,7 @@ def test_the_document_describes_every_line(site: Site) -> None:
     assert all(o["summary"] and "`drumline" not in o["summary"] for o in operations)
     create = document["paths"]["/api/v1/jobs"]["post"]["requestBody"]
     schema = create["content"]["application/json"]["schema"]
-    assert schema["required"] == ["name", "cron_expr"] and set(C12) <= set(schema["properties"])
+    assert schema["required"] == ["name", "cron_expr"] and set(SAMPLE) <= set(schema["properties"])
     submit = document["paths"]["/api/v1/batches"]["post"]["requestBody"]
     assert "name" in submit["content"]["application/json"]["schema"]["required"]
     listing = document["paths"]["/api/v1/tasks"]["get"]["parameters"]

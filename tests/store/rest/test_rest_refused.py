@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drumline.store.database import Database
-from tests.store.job_samples import C12
+from tests.store.job_samples import SAMPLE
 from tests.store.world import SPEC, passing_fault
 from tests.web_site import Site, require_problem
 
@@ -15,11 +15,11 @@ from tests.web_site import Site, require_problem
     ("method", "path", "body", "status", "words", "field"),
     [
         ("POST", "/jobs", {"name": "x"}, 422, "cron_expr", "cron_expr"),
-        ("POST", "/jobs", C12 | {"nosuch": 1}, 422, "unknown field", "nosuch"),
-        ("POST", "/jobs", C12 | {"timeout_seconds": 0}, 422, ">= 1", "timeout_seconds"),
-        ("POST", "/jobs", C12 | {"timeout_seconds": "9"}, 422, "int", "timeout_seconds"),
-        ("POST", "/jobs", C12 | {"body_template": "{{who}}"}, 422, "who", "body_template"),
-        ("POST", "/jobs", C12 | {"cron_expr": "61 * * * * *"}, 422, "second", "cron_expr"),
+        ("POST", "/jobs", SAMPLE | {"nosuch": 1}, 422, "unknown field", "nosuch"),
+        ("POST", "/jobs", SAMPLE | {"timeout_seconds": 0}, 422, ">= 1", "timeout_seconds"),
+        ("POST", "/jobs", SAMPLE | {"timeout_seconds": "9"}, 422, "int", "timeout_seconds"),
+        ("POST", "/jobs", SAMPLE | {"body_template": "{{who}}"}, 422, "who", "body_template"),
+        ("POST", "/jobs", SAMPLE | {"cron_expr": "61 * * * * *"}, 422, "second", "cron_expr"),
         ("POST", "/jobs", [1], 422, "must be a JSON object", None),
         ("PATCH", "/jobs/x", {"job": "y"}, 422, "the path says that", "job"),
         ("POST", "/batches", {"name": "x", "type": "nosuch", "count": 1}, 422, "nosuch", None),

@@ -11,7 +11,7 @@ from drumline.domain.verdict import End, Outcome
 from drumline.store import callbacks, runs
 from drumline.web.routes import PREFIX
 from tests.store.desk import STRICT
-from tests.store.job_samples import ASYNC, C12
+from tests.store.job_samples import ASYNC, SAMPLE
 from tests.store.world import LIMITS, REGION, SPEC, World, over
 from tests.web_site import Site, require_problem
 
@@ -19,17 +19,19 @@ from tests.web_site import Site, require_problem
 
 
 def test_the_sample_body_creates_a_job_as_it_stands(site: Site) -> None:
-    made = site("POST", "/jobs", C12, by="operate")
+    made = site("POST", "/jobs", SAMPLE, by="operate")
     assert made.status == 201, made.body
     assert made.headers["location"] == f"/api/v1/jobs/{made.document['id']}"
     shown = site("GET", made.headers["location"].removeprefix("/api/v1"), by="read")
     assert (shown.status, shown.headers["content-type"]) == (200, "application/json")
-    assert {k: v for k, v in C12.items() if k != "headers_json"}.items() <= shown.document.items()
+    assert {
+        k: v for k, v in SAMPLE.items() if k != "headers_json"
+    }.items() <= shown.document.items()
     assert site("GET", "/jobs/sample").document == shown.document, "by its name, too"
 
 
 def test_a_job_through_its_life(site: Site) -> None:
-    made = site("POST", "/jobs", C12)
+    made = site("POST", "/jobs", SAMPLE)
     assert made.headers["etag"] == '"1"'
     changed = site("PATCH", "/jobs/sample", {"timeout_seconds": 20, "version": 1})
     assert (changed.status, changed.document["timeout_seconds"]) == (200, 20)
@@ -58,7 +60,7 @@ def test_a_bare_expression_is_asked_for_its_next_times(site: Site) -> None:
 
 
 def test_a_version_that_is_not_the_one_that_was_read_changes_nothing(site: Site) -> None:
-    site("POST", "/jobs", C12)
+    site("POST", "/jobs", SAMPLE)
     assert site("PATCH", "/jobs/sample", {"priority": 7}, If_Match='"1"').status == 200
     for late in (
         site("PATCH", "/jobs/sample", {"priority": 8}, If_Match='"1"'),
