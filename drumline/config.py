@@ -140,6 +140,8 @@ def load(environment: Mapping[str, str] = os.environ, file: Path | None = None) 
             values.update(tomllib.loads(path.read_text()))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadConfig(reason=f"{path}: {error}") from None
+        except OSError as error:
+            raise BadConfig(reason=f"{path}: {error.strerror}") from None
         # A relative place in the file means beside the file, wherever the command is called.
         if "run_dir" in values:
             values["run_dir"] = str(path.parent / str(values["run_dir"]))

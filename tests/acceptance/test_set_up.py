@@ -1,10 +1,15 @@
 """What an operator uses around a node: doctor, init, config and db."""
 
+import errno
 import json
 import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from drumline import config
+from drumline.errors import BadConfig
 from tests.stack import Stack
 
 
@@ -123,3 +128,18 @@ def test_an_actor_of_an_unknown_name_is_refused(idle: Stack) -> None:
     done = idle.run("actor", "juggler", check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("there is no actor 'juggler'")
+
+
+def test_a_file_of_settings_that_cannot_be_read_is_named(
+    idle: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = idle.home / "drumline.toml"
+    file.write_bytes(b"\xff")
+    assert "drumline.toml: 'utf-8' codec" in idle.run("status", check=False).stderr
+
+    def refuse(self: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)  # root may read everything
+    with pytest.raises(BadConfig, match=r"drumline.toml: Permission denied"):
+        config.load({}, file)
