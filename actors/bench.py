@@ -392,4 +392,5 @@ def _outcome(frame: frames.Ended) -> Outcome:
         result=frame.failure.result,
         final=frame.failure.final,
         cause=frame.failure.cause,
+        wait=frame.failure.wait,
     )

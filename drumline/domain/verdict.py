@@ -55,7 +55,8 @@ class Outcome(msgspec.Struct, frozen=True):
     cause: Cause | None = None
     """Of an error: why, if there is more to say than that it is one."""
     wait: float = 0.0
-    """Of a run that waits for a callback: how many seconds at most."""
+    """Of a run that waits for a callback: how many seconds at most. Of an error: how many at least
+    before another try."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -151,7 +152,7 @@ def judge(
             verdict = change(verdict, cause=cause, failures=run.failures + 1, result=outcome.result)
             retry = run.retry or handler.retry
             if verdict.failures <= retry.retries and not outcome.final and retry.covers(cause):
-                wait = retry.backoff(verdict.failures, chance)
+                wait = max(retry.backoff(verdict.failures, chance), outcome.wait)
                 return change(verdict, status=back, due_at=_later(now, wait))
             return verdict
 

@@ -40,6 +40,8 @@ class HandlerFailed(Exception):
     cause: Cause | None = None
     result: Any = None
     """Kept as the result of the run, as far as it fits."""
+    wait: float = 0.0
+    """Another try, if there is one, comes after so many seconds at the earliest."""
 
 
 class NoRetry(HandlerFailed):

@@ -104,7 +104,7 @@ def failure_of(error: BaseException) -> Failure | None:
     except WrongUse:
         result = None  # what went wrong is more than what does not fit
     cause = error.cause if isinstance(error.cause, Cause) else None
-    return Failure(bool(error.final), cause, result)
+    return Failure(bool(error.final), cause, result, error.wait)
 
 
 def result_text(value: object) -> str | None:

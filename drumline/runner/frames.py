@@ -131,6 +131,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     final: bool
     cause: Cause | None = None
     result: str | None = None
+    wait: float = 0.0
 
 
 class Ended(Frame, frozen=True):

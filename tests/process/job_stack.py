@@ -152,7 +152,7 @@ class Seen(NamedTuple):
         return self.path.partition("?")[0].split("/")[1]
 
 
-STATUS = {"broken": 500, "begin": 202, "redirect": 302}
+STATUS = {"broken": 500, "busy": 503, "begin": 202, "redirect": 302}
 SLOW_SECONDS = 1.4
 HUGE = 8 * 1024 * 1024
 
@@ -187,6 +187,8 @@ class Service:
                     self.send_header("Content-Type", "application/json")
                     self.send_header("Content-Length", str(len(answer)))
                     self.send_header("Location", "/ok/elsewhere")
+                    if seen.kind == "busy":
+                        self.send_header("Retry-After", "600")
                     self.end_headers()
                     self.wfile.write(answer)
 

@@ -43,6 +43,16 @@ def test_calls_are_made_with_their_templates_filled(stack: JobStack, service: Se
     assert "s3cr3t-word" not in json.dumps(shown["result"])
 
 
+def test_a_service_that_asks_to_be_left_alone_is(stack: JobStack, service: Service) -> None:
+    policy = '{"max_attempts": 2, "delay": 0.01, "on": ["5xx"]}'
+    target = service.url + "/busy"
+    stack.job("busy", cron_expr=FAR, target_url=target, retry_policy_json=policy)
+    task_id = stack.call("job.trigger", job="busy")["task_id"]
+    failed = stack.wait_for(lambda: (shown := stack.task(task_id))["attempts"] and shown)
+    waits = at(failed, "due_at") - at(failed["attempts"][0], "finished_at")
+    assert (failed["status"], round(waits)) == ("pending", 600)
+
+
 def test_what_a_failed_call_was_answered_is_kept(stack: JobStack, service: Service) -> None:
     policy = '{"max_attempts": 2, "delay": 0.01, "on": ["5xx"]}'
     broken = {"cron_expr": FAR, "target_url": service.url + "/broken", "http_method": "POST"}

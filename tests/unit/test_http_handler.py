@@ -112,7 +112,7 @@ async def test_a_failure_keeps_the_same_facts() -> None:
     error = await failure(answering(503, "down for\n  a while", **{"Retry-After": "30"}))
     assert isinstance(error, DrumlineError)
     assert (error.result.outcome, error.result.status_code) == (Outcome.SERVER_ERROR, 503)
-    assert error.retry_after(now=0) == 30
+    assert error.wait == 30
     assert error.cause is Cause.ERROR
     text = str(error)
     assert text.startswith("GET http://127.0.0.1:")

@@ -270,6 +270,15 @@ def test_jitter_goes_both_ways_around_the_delay() -> None:
     assert [retry.backoff(1, chance) for chance in (0.0, 0.5, 1.0)] == [75, 100, 125]
 
 
+@pytest.mark.parametrize(("asked", "seconds"), [(0, 8), (3, 8), (30, 30)])
+def test_an_error_may_ask_for_a_longer_wait(asked: float, seconds: int) -> None:
+    run = Run(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0)
+    spec = HandlerSpec("target", "type", retry=Retry(retries=1, delay=8, jitter=0))
+    outcome = Outcome(End.ERROR, wait=asked)
+    verdict = judge(run, outcome, spec, Limits(2, 3), cancelled=False, now=NOW, chance=0.5)
+    assert verdict.due_at == NOW + seconds * 1_000_000
+
+
 # --- what is kept of a text --------------------------------------------------------------------
 
 half_characters = st.text(st.characters(codec=None))

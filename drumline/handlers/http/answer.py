@@ -81,16 +81,14 @@ def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds until a service wants to be called again, if it says so; now is a POSIX time."""
+def retry_after(headers: Mapping[str, str], now: float) -> float:
+    """For how many seconds a service asks to be left alone; now is a POSIX time."""
     said = headers.get("Retry-After", "").strip()
-    if not said:
-        return None
     if said.isascii() and said.isdigit():
         return min(float(said[:9]), LONGEST_RETRY_AFTER)
     try:
         at = parsedate_to_datetime(said)
     except ValueError:
-        return None
+        return 0.0
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
     return min(max(at.timestamp() - now, 0.0), LONGEST_RETRY_AFTER)

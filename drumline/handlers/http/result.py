@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from drumline.domain.states import Cause
@@ -52,12 +54,9 @@ class HttpCallFailed(DrumlineError, HandlerFailed):
         """The retry policy does not want another try after this outcome."""
         self.cause = Cause.TIMEOUT if result.outcome is Outcome.TIMEOUT else Cause.ERROR
         request = result.request
+        if result.response is not None:
+            self.wait = retry_after(result.response.headers, time.time())
         super().__init__(method=request.method, url=request.url, reason=_reason(result))
-
-    def retry_after(self, now: float) -> float | None:
-        """Seconds for which the service asked to be left alone, if it did; now is a POSIX time."""
-        response = self.result.response
-        return None if response is None else retry_after(response.headers, now)
 
 
 def _reason(result: HttpResult) -> str:
