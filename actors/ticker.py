@@ -22,6 +22,7 @@ from actors.loop import Loop, Timer
 from drumline import metrics
 from drumline.config import Settings
 from drumline.domain.firing import Decision
+from drumline.domain.schedule import horizon
 from drumline.domain.states import TaskState
 from drumline.errors import StoreUnavailable, WrongUse
 from drumline.store import decisions, firings, jobs, missed, schema
@@ -141,16 +142,17 @@ class Ticker:
             lambda tx: jobs.to_materialise(tx, self.region, now + self.step, JOBS_A_SLICE)
         )
         plans: list[firings.Plan] = []
-        size = 0
+        size, in_hurry = 0, False
         for row in rows:
             plan = self.plan(row, now)
             if plan is not None:
                 plans.append(plan)
                 size += len(plan.times)
+                in_hurry |= plan.until < now + self.step
             if size >= ROWS_A_SLICE:
                 break
         self.carry_out(plans)
-        if size >= ROWS_A_SLICE or len(rows) == JOBS_A_SLICE:
+        if in_hurry or size >= ROWS_A_SLICE or len(rows) == JOBS_A_SLICE:
             self.next_slice = self.loop.call_later(SLICE_PAUSE, self.guarded(self.materialise))
 
     def plan(self, row: Row[Any], now: int) -> firings.Plan | None:
@@ -164,7 +166,7 @@ class Ticker:
         if any(schedule.between(row.fired_until, now - missed.grace(row) - 1, limit=1)):
             self.settle_missed(row.id)
             return None
-        until = now + 2 * self.step
+        until = horizon(row.fired_until, now, self.step)
         times = list(schedule.between(row.fired_until, until))
         if not times:
             # Nothing to look at until just before its next firing, or for a day at most.

@@ -31,6 +31,8 @@ from drumline.domain.cron import (
 MAX_DAILY_TIMES = 24
 MAX_DELAY = 366 * DAY
 MAX_JITTER = 3_600
+HURRY = 5 * SECOND_US
+FIRST_FIRINGS = 10 * SECOND_US
 
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _DELAY = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
@@ -227,3 +229,10 @@ def _parse_when(text: str) -> CronExpression | DailyTimes | AfterCompletion:
 def _clock_text(second: int) -> str:
     text = f"{second // 3_600:02}:{second // 60 % 60:02}"
     return f"{text}:{second % 60:02}" if second % 60 else text
+
+
+def horizon(fired_until: int, now: int, step: int) -> int:
+    """Up to when the firings of a job are to be written: two steps ahead. One that has next to none
+    left, like a thousand new ones at once, gets a few first: others wait for theirs."""
+    hurries = fired_until < now + HURRY
+    return now + (min(2 * step, FIRST_FIRINGS) if hurries else 2 * step)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.domain.cron import BadCron, BadSchedule
-from drumline.domain.schedule import MAX_JITTER, Schedule, Tally
+from drumline.domain.schedule import FIRST_FIRINGS, HURRY, MAX_JITTER, Schedule, Tally, horizon
 
 US = 1_000_000
 
@@ -234,3 +234,17 @@ def test_jitter_differs_between_jobs_and_firings() -> None:
 def test_jitter_is_the_same_on_every_node_and_in_every_version() -> None:
     assert Schedule.parse("* * * * *", jitter_seconds=10).due_at(7, NOON) - NOON == 1_776_361
     assert Schedule.parse("* * * * *").due_at(7, NOON) == NOON
+
+
+# ---------------------------------------------------------------- ahead
+
+
+@given(left=st.integers(-100 * US, 100 * US), step=st.integers(US, 3_600 * US))
+def test_firings_are_written_two_steps_ahead_and_the_first_ones_first(left: int, step: int) -> None:
+    until = horizon(NOON + left, NOON, step)
+    if left >= HURRY:
+        assert until == NOON + 2 * step
+    else:
+        assert until == NOON + min(2 * step, FIRST_FIRINGS)
+    again = horizon(until, NOON, step)
+    assert again == NOON + 2 * step, "whoever has some has no hurry"
