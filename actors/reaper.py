@@ -23,7 +23,16 @@ from drumline.domain.items import FOLDER as ITEMS
 from drumline.domain.verdict import Limits
 from drumline.errors import StoreUnavailable
 from drumline.runner.blackbox import BlackBox
-from drumline.store import alarms, audit, callbacks, keepers, retention, runs, schema, sweep_log
+from drumline.store import (
+    alarms,
+    audit,
+    callbacks,
+    holdings,
+    keepers,
+    retention,
+    schema,
+    sweep_log,
+)
 from drumline.store.database import Database
 from drumline.store.keepers import KeeperState
 from protocol.liveness import Watch
@@ -129,7 +138,7 @@ class Reaper:
         returned = 0
         for keeper in self.database.read(lambda tx: keepers.owning(tx, region)):
             died = self.charged(keeper)
-            ended = runs.give_back(self.database, region, keeper.id, self.limits, died=died)
+            ended = holdings.give_back(self.database, region, keeper.id, self.limits, died=died)
             for run in ended:
                 if run.id in died:
                     metrics.deaths.labels(run.handler.type).inc()

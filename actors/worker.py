@@ -23,7 +23,7 @@ from drumline.config import Settings
 from drumline.domain.task import Due
 from drumline.domain.verdict import End
 from drumline.runner import frames
-from drumline.store import callbacks, handlers, keepers, runs, schema
+from drumline.store import callbacks, handlers, holdings, keepers, schema
 from drumline.store.database import Database
 from drumline.store.keepers import KeeperDead, KeeperState
 from drumline.store.tx import Tx
@@ -220,11 +220,11 @@ class Keeper:
 
         def work(tx: Tx) -> tuple[list[tuple[int, int]], bool, set[int]]:
             keepers.touch(tx, keeper_id)
-            stops = runs.to_be_stopped(tx, region, keeper_id)
+            stops = holdings.to_be_stopped(tx, region, keeper_id)
             alone = self.database.dialect.alone or not keepers.others_alive(
                 tx, region, self.settings.node_name
             )
-            held = {row.id for row in runs.held_by(tx, region, keeper_id)} if look else set()
+            held = {row.id for row in holdings.of(tx, region, keeper_id)} if look else set()
             return stops, alone, held
 
         self.thread.submit(
@@ -265,7 +265,7 @@ class Keeper:
         )
         keeper_id, limits = self.id, self.ledger.limits
         self.thread.submit(
-            lambda: runs.give_back(
+            lambda: holdings.give_back(
                 self.database, self.settings.region, keeper_id, limits, only=lost
             ),
             lambda _: None,

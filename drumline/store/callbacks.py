@@ -22,7 +22,7 @@ from drumline.domain.callback import Callback
 from drumline.domain.states import Cause, TaskState
 from drumline.domain.verdict import INFO_LIMIT, RESULT_LIMIT, End, Limits, Outcome
 from drumline.errors import BadToken, Conflict, WrongUse
-from drumline.store import handlers, runs
+from drumline.store import handlers, holdings, runs
 from drumline.store.batches import PhaseChanged
 from drumline.store.database import Database
 from drumline.store.runs import Raced
@@ -90,7 +90,7 @@ def receive(
 
 def _row(tx: Tx, task_id: int, region: str | None = None) -> Row[Any] | None:
     statement = (
-        select(*runs.RUN_COLUMNS, task.c.callback, task.c.region, result.c.value.label("answer"))
+        select(*holdings.COLUMNS, task.c.callback, task.c.region, result.c.value.label("answer"))
         .outerjoin(result, result.c.task_id == task.c.id)
         .where(task.c.id == task_id)
     )
@@ -146,7 +146,7 @@ def _end(tx: Tx, row: Row[Any], callback: Callback, limits: Limits) -> None:
         words = callback.message or "the target reported a failure"
         outcome = Outcome(End.ERROR, info=words, result=kept)
     specs = handlers.by_key(tx, row.region)
-    runs.settle(tx, CALLER, [runs.ended_row(row, outcome, specs, "callback")], limits)
+    runs.settle(tx, CALLER, [holdings.ended(row, outcome, specs, "callback")], limits)
 
 
 # --- settled later -------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def expire(database: Database, region: str, limits: Limits, limit: int = 500) ->
             for priority in PRIORITIES
         ]
         ids = list(tx.execute(union_all(*(select(part) for part in parts))).scalars())
-        columns = (*runs.RUN_COLUMNS, task.c.callback)
+        columns = (*holdings.COLUMNS, task.c.callback)
         return list(tx.execute(select(*columns).where(task.c.id.in_(ids)))) if ids else []
 
     rows = [row for row in database.read(look) if row.status == TaskState.WAITING_CALLBACK]
@@ -207,7 +207,7 @@ def expire(database: Database, region: str, limits: Limits, limit: int = 500) ->
     if late:
         specs = database.read(partial(handlers.by_key, region=region))
         outcome = Outcome(End.ERROR, info="no callback came in time", cause=Cause.CALLBACK_TIMEOUT)
-        ended = [runs.ended_row(row, outcome, specs, "reaper") for row in late]
+        ended = [holdings.ended(row, outcome, specs, "reaper") for row in late]
         lost = runs.release(database, CALLER, ended, limits, random.random())
         return len(ended) - len(lost)
     return 0

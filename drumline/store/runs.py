@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import BigInteger, Row, Update, bindparam, case, func, insert, select, update
 
-from drumline.domain.policy import HandlerSpec, Retry
+from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import ACQUIRED, FINISHED, Phase, TaskState, check
 from drumline.domain.sweep import HOOKS, PARTS
 from drumline.domain.task import Due
 from drumline.domain.verdict import End, Limits, Outcome, Run, Verdict, judge
 from drumline.errors import MoreRowsThanAsked
-from drumline.store import alarms, handlers, keepers
+from drumline.store import alarms, keepers
 from drumline.store.batches import PhaseChanged, phases_of
 from drumline.store.database import Database
 from drumline.store.tables import ANYONE, CALLER, attempt, result, task
@@ -31,8 +31,6 @@ from drumline.store.tx import Tx
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-
-GROUP = 500
 
 NO_STOP, STOP_CANCEL, STOP_KILL = 0, 1, 2
 """`task.stop`: what an operator asked of a task that is running."""
@@ -332,91 +330,6 @@ def _keep(tx: Tx, ended: Sequence[Ended], verdicts: dict[int, Verdict]) -> None:
     ]
     if failed:
         tx.execute(insert(attempt), failed)
-
-
-def give_back(
-    database: Database,
-    region: str,
-    keeper_id: int,
-    limits: Limits,
-    *,
-    died: Mapping[int, str] = MappingProxyType({}),
-    only: Collection[int] | None = None,
-) -> list[Ended]:
-    """Free what a keeper holds. Those in `died` are charged with its death."""
-    rows = database.read(partial(held_by, region=region, keeper_id=keeper_id))
-    specs = database.read(partial(handlers.by_key, region=region))
-    ended = []
-    for row in rows:
-        if only is None or row.id in only:
-            info = died.get(row.id)
-            outcome = Outcome(End.GIVEN_BACK) if info is None else Outcome(End.DIED, info)
-            ended.append(ended_row(row, outcome, specs, f"keeper {keeper_id}"))
-    for start in range(0, len(ended), GROUP):
-        release(database, keeper_id, ended[start : start + GROUP], limits, random.random())
-    return ended
-
-
-def ended_row(
-    row: Row[Any], outcome: Outcome, specs: Mapping[str, HandlerSpec], worker: str
-) -> Ended:
-    """A held row as a run that is over."""
-    key = f"{row.target_type}/{row.type}"
-    return Ended(
-        id=row.id,
-        fence=row.fence,
-        status=TaskState(row.status),
-        batch_id=row.batch_id,
-        attempt=row.attempt,
-        retry_time=row.retry_time,
-        failures=row.failures,
-        deaths=row.deaths,
-        due_at=row.due_at,
-        retry=None if row.retry is None else msgspec.json.decode(row.retry, type=Retry),
-        of_job=row.job_id is not None,
-        outcome=outcome,
-        handler=specs.get(key, HandlerSpec(row.target_type, row.type)),
-        worker=worker,
-        started_at=row.started_at,
-    )
-
-
-def held_by(tx: Tx, region: str, keeper_id: int) -> list[Row[Any]]:
-    """What a keeper holds, for the reaper to give back."""
-    return list(
-        tx.execute(select(*RUN_COLUMNS).where(task.c.region == region, task.c.owner == keeper_id))
-    )
-
-
-_STOPPED = select(task.c.id, task.c.fence).where(
-    task.c.region == bindparam("region"),
-    task.c.owner == bindparam("keeper_id"),
-    task.c.stop == STOP_KILL,
-)
-
-
-def to_be_stopped(tx: Tx, region: str, keeper_id: int) -> list[tuple[int, int]]:
-    """The (id, fence) of this keeper's runs that an operator wants killed."""
-    rows = tx.execute(_STOPPED, {"region": region, "keeper_id": keeper_id})
-    return [(row.id, row.fence) for row in rows]
-
-
-RUN_COLUMNS = (
-    task.c.id,
-    task.c.fence,
-    task.c.status,
-    task.c.batch_id,
-    task.c.attempt,
-    task.c.retry_time,
-    task.c.failures,
-    task.c.deaths,
-    task.c.due_at,
-    task.c.type,
-    task.c.target_type,
-    task.c.started_at,
-    task.c.retry,
-    task.c.job_id,
-)
 
 
 def _look(tx: Tx, ids: Sequence[int]) -> dict[int, Row[Any]]:

@@ -10,7 +10,7 @@ from sqlalchemy import Row
 from drumline.domain.firing import Decision
 from drumline.domain.states import TaskState
 from drumline.domain.verdict import End, Outcome
-from drumline.store import decisions, firings, jobs, missed, runs
+from drumline.store import decisions, firings, holdings, jobs, missed, runs
 from drumline.store.database import Database
 from drumline.store.firings import Plan
 from drumline.store.runs import Raced
@@ -153,7 +153,7 @@ class JobWorld(World):
 def over_row(row: Row[Any], end: End) -> runs.Ended:
     """The end of a run that a keeper holds."""
     info = "it was" if end in (End.ERROR, End.TIMEOUT) else None
-    return runs.ended_row(row, Outcome(end, info=info), {SPEC.key: SPEC}, "worker")
+    return holdings.ended(row, Outcome(end, info=info), {SPEC.key: SPEC}, "worker")
 
 
 def until_decided(work: Callable[[], Decision | None]) -> Decision | None:

@@ -9,7 +9,7 @@ from drumline.domain.part import HookEnd
 from drumline.domain.policy import HandlerSpec, SweepTraits
 from drumline.domain.sweep import PARTS
 from drumline.domain.verdict import End, Outcome
-from drumline.store import runs, sweep_parts, sweeps
+from drumline.store import holdings, sweep_parts, sweeps
 from drumline.store.sweep_parts import Checkpoint, Held
 from tests.store.desk import Desk
 from tests.store.world import REGION, World
@@ -45,7 +45,7 @@ class SweepWorld(World):
         row = self.task(held.task_id)
         text = None if result is None else msgspec.json.encode(result).decode()
         spec = HandlerSpec(row.target_type, row.type)
-        ended = runs.ended_row(row, Outcome(end, result=text, **more), {spec.key: spec}, "worker")
+        ended = holdings.ended(row, Outcome(end, result=text, **more), {spec.key: spec}, "worker")
         assert self.release(held.keeper_id, [ended]) == []
 
     def hook(self, name: str, result: HookEnd | None, **more: Any) -> None:

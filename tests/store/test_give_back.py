@@ -8,7 +8,7 @@ from drumline.domain.policy import HandlerSpec, OnDeath
 from drumline.domain.states import Phase
 from drumline.domain.task import Due
 from drumline.domain.verdict import End
-from drumline.store import keepers, runs
+from drumline.store import holdings, keepers, runs
 from drumline.store import tasks as store_tasks
 from drumline.store.keepers import KeeperDead, KeeperState
 from drumline.store.spreads import Spread
@@ -168,7 +168,7 @@ def test_only_some_can_be_given_back(world: World) -> None:
     keeper = world.keeper()
     _, members = world.batch(3)
     world.acquire(keeper)
-    runs.give_back(world.database, REGION, keeper, LIMITS, only=members[:1])
+    holdings.give_back(world.database, REGION, keeper, LIMITS, only=members[:1])
     assert [world.task(member).status for member in members] == ["pending", "running", "running"]
     world.check_laws()
 
@@ -250,8 +250,8 @@ def test_a_run_ended_by_nobody_is_still_held(world: World) -> None:
     keeper = world.keeper()
     _, (member,) = world.batch(1)
     (due,) = world.acquire(keeper)
-    held = world.database.read(lambda tx: runs.held_by(tx, REGION, keeper))
+    held = world.database.read(lambda tx: holdings.of(tx, REGION, keeper))
     assert [(row.id, row.fence, row.status) for row in held] == [(member, due.fence, "running")]
-    assert world.database.read(lambda tx: runs.held_by(tx, "elsewhere", keeper)) == []
+    assert world.database.read(lambda tx: holdings.of(tx, "elsewhere", keeper)) == []
     world.release(keeper, [over(due)])
-    assert world.database.read(lambda tx: runs.held_by(tx, REGION, keeper)) == []
+    assert world.database.read(lambda tx: holdings.of(tx, REGION, keeper)) == []

@@ -27,7 +27,7 @@ from drumline.domain.states import FINISHED, HELD, TRANSITIONS, Phase, TaskState
 from drumline.domain.task import Due
 from drumline.domain.verdict import End
 from drumline.errors import Conflict, NotFound
-from drumline.store import batches, runs, spreads
+from drumline.store import batches, holdings, runs, spreads
 from drumline.store import tasks as store_tasks
 from drumline.store.batches import PhaseChanged
 from drumline.store.database import Database
@@ -225,7 +225,7 @@ class Histories(RuleBasedStateMachine):
         keeper = self.one(self.dead, number)
         charged = sorted(self.holds[keeper])[:started]
         self.world.give_back(keeper, died=charged)
-        held = self.world.database.read(lambda tx: runs.held_by(tx, REGION, keeper))
+        held = self.world.database.read(lambda tx: holdings.of(tx, REGION, keeper))
         assert held == []
 
     @precondition(lambda self: self.dead)

@@ -7,7 +7,7 @@ import pytest
 from drumline.domain.policy import HandlerSpec, Retry
 from drumline.domain.states import Phase
 from drumline.domain.verdict import End
-from drumline.store import batches, runs
+from drumline.store import batches, holdings
 from drumline.store import tasks as store_tasks
 from drumline.store.spreads import Spread
 from drumline.store.tables import result
@@ -197,7 +197,7 @@ def test_a_task_that_was_asked_to_stop_ends_as_cancel(world: World, force: bool)
     dues = world.acquire(keeper)
     said = world.database.write(lambda tx: store_tasks.cancel(tx, members[1], REGION, force))
     assert said == ("killing" if force else "stopping")
-    stops = world.database.read(lambda tx: runs.to_be_stopped(tx, REGION, keeper))
+    stops = world.database.read(lambda tx: holdings.to_be_stopped(tx, REGION, keeper))
     assert stops == ([(members[1], dues[1].fence)] if force else [])
     assert world.release(keeper, [over(due) for due in dues]) == []
     assert [world.task(m).status for m in members] == ["success", "cancel", "success"]

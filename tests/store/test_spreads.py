@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from drumline.domain.states import Phase, TaskState
 from drumline.domain.verdict import End
-from drumline.store import batches, runs, spreads
+from drumline.store import batches, holdings, runs, spreads
 from drumline.store import tasks as store_tasks
 from drumline.store.spreads import Spread
 from drumline.store.tables import batch, task
@@ -243,7 +243,7 @@ def test_cancelling_asks_what_runs_to_stop_and_killing_wants_it_killed(world: Wo
 
 
 def to_kill(world: World, keeper: int) -> list[int]:
-    found = world.database.read(lambda tx: runs.to_be_stopped(tx, REGION, keeper))
+    found = world.database.read(lambda tx: holdings.to_be_stopped(tx, REGION, keeper))
     return sorted(task_id for task_id, _ in found)
 
 

@@ -17,7 +17,7 @@ from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import ACQUIRED, DUE, FINISHED, HELD, Phase, TaskState
 from drumline.domain.task import Due
 from drumline.domain.verdict import End, Limits, Outcome
-from drumline.store import batches, handlers, keepers, runs, scan, spreads, tasks
+from drumline.store import batches, handlers, holdings, keepers, runs, scan, spreads, tasks
 from drumline.store.database import Database
 from drumline.store.keepers import KeeperState
 from drumline.store.tables import ANYONE, batch, count_column, task
@@ -172,7 +172,7 @@ class World:
 
     def give_back(self, keeper_id: int, died: Iterable[int] = ()) -> list[runs.Ended]:
         charged = dict.fromkeys(died, "its worker died")
-        return runs.give_back(self.database, REGION, keeper_id, LIMITS, died=charged)
+        return holdings.give_back(self.database, REGION, keeper_id, LIMITS, died=charged)
 
     def begin(self, batch_id: int, spread: spreads.Spread, phase: Phase) -> bool:
         return self.database.write(
