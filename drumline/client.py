@@ -23,10 +23,10 @@ from drumline import config, sending
 from drumline.commands.targets import Target
 from drumline.control import Control, new_request_id
 from drumline.errors import DrumlineError, NotReachable, StoreUnavailable, WrongUse
-from drumline.handles import Batch, NotFinished, TaskFailed, TaskHandle
+from drumline.handles import Batch, NotFinished, SweepHandle, TaskFailed, TaskHandle
 from drumline.sending import Moment, written
 
-__all__ = ["Batch", "Client", "NotFinished", "Target", "TaskFailed", "TaskHandle"]
+__all__ = ["Batch", "Client", "NotFinished", "SweepHandle", "Target", "TaskFailed", "TaskHandle"]
 
 
 class Client:
@@ -226,6 +226,48 @@ class Client:
     def ring(self) -> None:
         """Have due tasks looked for now, after enqueueing in a transaction of your own."""
         self.call("queue.scan")
+
+    # --- sweeps ----------------------------------------------------------------------------------
+
+    def create_sweep(
+        self,
+        name: str,
+        type: str,
+        *,
+        total: int | None = None,
+        items: str | Iterable[str] | None = None,
+        rate: float | None = None,
+        parallel: int | None = None,
+        errors: int | None = None,
+        partitions: int = 1,
+        extra: Any = None,
+        start: bool = True,
+        request_id: str | None = None,
+    ) -> SweepHandle:
+        """Create a sweep over so many indexes, or over items: a file, a URL, or a list of lines.
+
+        It starts at once unless told otherwise, or unless its handler has to check it first.
+        """
+        answer = self.call(
+            "sweep.create",
+            request_id=request_id,
+            name=name,
+            type=type,
+            total=total,
+            items=items if items is None or isinstance(items, str) else tuple(items),
+            rate=rate,
+            parallel=parallel,
+            errors=errors,
+            partitions=partitions,
+            extra=extra,
+            start=start,
+        )
+        return SweepHandle(self, answer["id"], answer)
+
+    def sweep(self, sweep: int | str) -> SweepHandle:
+        """A sweep that was created before, by its id or its name."""
+        answer = self.call("sweep.show", sweep=sweep)
+        return SweepHandle(self, answer["id"], answer)
 
     # --- connections -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the SDK gives for a submitted batch and a scheduled task: to look at, wait for and steer."""
+"""What the SDK gives for a batch, a task and a sweep: to look at, to wait for and to steer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from drumline.domain.states import FINISHED
+from drumline.domain.sweep import ACTIVE
 from drumline.errors import DrumlineError, NotReachable
 from drumline.sending import Moment, written
 
@@ -166,3 +167,43 @@ class TaskHandle(Handle):
     def retry(self) -> None:
         """Run it again, if it failed."""
         self._client.call("task.retry", task_id=self.id)
+
+
+class SweepHandle(Handle):
+    """A sweep that was created."""
+
+    noun = "sweep"
+
+    def refresh(self) -> Self:
+        self._seen = self._client.call("sweep.show", sweep=self.id)
+        return self
+
+    @property
+    def status(self) -> str:
+        return str(self.facts["state"])
+
+    @property
+    def finished(self) -> bool:
+        """It is over, or stands until somebody starts it."""
+        return self.status not in ACTIVE
+
+    @property
+    def done(self) -> int:
+        """How many items are over; `errors` of them have failed."""
+        return int(self.facts["done"])
+
+    @property
+    def errors(self) -> int:
+        return int(self.facts["errors"])
+
+    def start(self) -> None:
+        """Start it, or go on with it where it was stopped."""
+        self._seen = self._client.call("sweep.start", sweep=self.id)
+
+    def stop(self, reason: str | None = None, *, force: bool = False) -> None:
+        """No further item starts; those that run end first, or are killed."""
+        self._seen = self._client.call("sweep.stop", sweep=self.id, reason=reason, force=force)
+
+    def update(self, **changes: Any) -> None:
+        """Change its rate, parallel or errors while it runs."""
+        self._seen = self._client.call("sweep.update", sweep=self.id, **changes)

@@ -22,7 +22,7 @@ customer = Table("customer", MetaData(), Column("id", Integer, primary_key=True)
 def test_every_snippet_of_the_sdk_page_runs(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/sdk.md").read_text()
     snippets = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert len(snippets) == 9
+    assert len(snippets) == 10
     for name, value in stack.environment.items():
         if name.startswith("DRUMLINE_"):
             monkeypatch.setenv(name, value)
