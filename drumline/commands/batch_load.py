@@ -91,10 +91,10 @@ class BatchLoad(Change, frozen=True, kw_only=True):
     timeout: Timeout | None = None
 
     def change(self, tx: Tx, context: Context) -> dict[str, Any]:
-        self.load(tx, context, owner=None)
+        self.load(tx, context, server.tables.NOBODY)
         return {"batch_id": self.batch_id, "tasks": len(self.targets) or self.count}
 
-    def load(self, tx: Tx, context: Context, owner: int | None) -> None:
+    def load(self, tx: Tx, context: Context, owner: int) -> None:
         """Write the tasks. Their owner says whether they may start before the batch is opened."""
         if bool(self.targets) == bool(self.count):
             raise WrongUse(reason="a batch needs at least one target: a list of them, or a count")

@@ -50,7 +50,7 @@ class BatchSubmit(BatchOpen, frozen=True, kw_only=True):
             priority=self.priority,
             timeout=self.timeout,
         )
-        load.load(tx, context, owner=0)
+        load.load(tx, context, server.tables.ANYONE)
         row = server.batches.get(tx, batch_id)
         server.spreads.open_batch(tx, row, spread=False)
         return {"batch_id": batch_id, "tasks": row.total}

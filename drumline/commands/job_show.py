@@ -108,7 +108,7 @@ def _run(row: Row[Any]) -> dict[str, Any]:
         "status": row.status,
         "cause": row.cause,
         "scheduled_at": iso(row.scheduled_at),
-        "finished_at": iso(row.finished_at),
+        "finished_at": iso(row.finished_at or None),
     }
 
 

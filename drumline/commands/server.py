@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from drumline.store import spreads as spreads
     from drumline.store import sweep_log as sweep_log
     from drumline.store import sweeps as sweeps
+    from drumline.store import tables as tables
     from drumline.store import tasks as tasks
     from drumline.store import tokens as tokens
 else:

@@ -58,8 +58,8 @@ def brief(row: Row[Any]) -> dict[str, Any]:
         "attempt": row.attempt,
         "priority": row.priority,
         "due_at": iso(row.due_at),
-        "started_at": iso(row.started_at),
-        "finished_at": iso(row.finished_at),
+        "started_at": iso(row.started_at or None),
+        "finished_at": iso(row.finished_at or None),
     }
 
 

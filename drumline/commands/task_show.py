@@ -74,8 +74,8 @@ def tried(row: Row[Any]) -> dict[str, Any]:
         "cause": row.cause,
         "info": row.info,
         "worker": row.worker,
-        "started_at": iso(row.started_at),
-        "finished_at": iso(row.finished_at),
+        "started_at": iso(row.started_at or None),
+        "finished_at": iso(row.finished_at or None),
     }
 
 

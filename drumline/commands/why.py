@@ -73,7 +73,7 @@ def facts(tx: Tx, row: Row[Any]) -> Facts:
         batch_id=row.batch_id,
     )
     if status not in DUE:
-        queued = status is TaskState.SCHEDULED and row.owner is None
+        queued = status is TaskState.SCHEDULED and row.owner == server.tables.NOBODY
         return msgspec.structs.replace(found, queued=row.info if queued else None)
     waits = row.owner == 0 and row.due_at <= tx.now
     phases = {} if row.batch_id is None else server.batches.phases_of(tx, [row.batch_id])

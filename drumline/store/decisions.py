@@ -29,7 +29,7 @@ from drumline.errors import Conflict
 from drumline.store import jobs
 from drumline.store.firings import is_plain, row_for
 from drumline.store.runs import STOP_KILL, Raced
-from drumline.store.tables import ANYONE, TICKER, job, task
+from drumline.store.tables import ANYONE, NOBODY, TICKER, job, task
 from drumline.store.tasks import add_one
 from drumline.store.tx import Tx
 
@@ -102,7 +102,7 @@ def admit_again(tx: Tx, job_id: int) -> None:
 def _decided(tx: Tx, decision: Decision) -> dict[str, Any]:
     values: dict[str, Any] = {
         "status": decision.state,
-        "owner": ANYONE if decision.state is S.PENDING else None,
+        "owner": ANYONE if decision.state is S.PENDING else NOBODY,
         "cause": decision.cause,
         "info": decision.reason,
         "run_attempt": decision.run_attempt,
@@ -176,7 +176,7 @@ def _last(tx: Tx, job_ids: Sequence[int]) -> dict[int, LastRun]:
         .where(
             task.c.job_id == job.c.id,
             task.c.scheduled_at <= tx.now + CLOCKS_APART,
-            task.c.started_at.is_not(None),
+            task.c.started_at > 0,
         )
         .order_by(task.c.scheduled_at.desc())
         .limit(1)
@@ -232,7 +232,7 @@ def _cancel(tx: Tx, earlier: Earlier, ids: Sequence[int]) -> None:
             status=S.CANCEL,
             cause=Cause.OVERLAP,
             info="replaced by a later firing of its job",
-            owner=None,
+            owner=NOBODY,
             active_job_id=None,
             finished_at=tx.now,
             version=task.c.version + 1,
@@ -269,7 +269,7 @@ def start_queued(tx: Tx, job_id: int) -> list[int]:
     if ready:
         changed = tx.execute(
             update(task)
-            .where(task.c.id.in_(ready), task.c.status == S.SCHEDULED, task.c.owner.is_(None))
+            .where(task.c.id.in_(ready), task.c.status == S.SCHEDULED, task.c.owner == NOBODY)
             .values(
                 status=S.PENDING,
                 owner=ANYONE,

@@ -114,7 +114,7 @@ def last_end(tx: Tx, job_id: int) -> int | None:
         .subquery()
     )
     found = tx.execute(select(func.max(latest.c.finished_at))).scalar()
-    return None if found is None else int(found)
+    return int(found) if found else None
 
 
 # --- found ---------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from drumline.domain.schedule import Schedule
 from drumline.domain.states import Cause, TaskState
 from drumline.errors import NameTaken, NotFound, VersionConflict
 from drumline.store.runs import Raced
-from drumline.store.tables import TICKER, job, task
+from drumline.store.tables import NOBODY, TICKER, job, task
 from drumline.store.tx import Tx, new_id
 
 ENABLED, DISABLED = "ENABLED", "DISABLED"
@@ -172,7 +172,7 @@ def _take_back(tx: Tx, row: Row[Any], stopped: bool) -> None:
     )
     tx.execute(delete(task).where(*unstarted, task.c.scheduled_at > tx.now))
     now = {"version": task.c.version + 1, "updated_at": tx.now}
-    over = now | {"owner": None, "active_job_id": None, "finished_at": tx.now}
+    over = now | {"owner": NOBODY, "active_job_id": None, "finished_at": tx.now}
     tx.execute(
         update(task)
         .where(*unstarted, task.c.owner == TICKER)

@@ -14,7 +14,7 @@ from drumline.domain.states import Cause, TaskState
 from drumline.store import jobs
 from drumline.store.firings import Plan, materialise, row_for
 from drumline.store.runs import Raced
-from drumline.store.tables import ANYONE, TICKER, job, keeper, task
+from drumline.store.tables import ANYONE, NOBODY, TICKER, job, keeper, task
 from drumline.store.tx import Tx
 
 S = TaskState
@@ -78,7 +78,7 @@ def settle(tx: Tx, job_id: int, bound: int) -> Misfire | None:
 def _missed_row(tx: Tx, row: Row[Any], misfire: Misfire) -> dict[str, Any]:
     return row_for(tx, row, misfire.last, misfire.last) | {
         "status": S.SKIPPED,
-        "owner": None,
+        "owner": NOBODY,
         "active_job_id": None,
         "cause": Cause.MISFIRE,
         "info": misfire.reason,

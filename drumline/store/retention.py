@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 
 from drumline.domain.states import FINISHED, Phase
 from drumline.store.keepers import KeeperState, owns_tasks
-from drumline.store.tables import attempt, batch, keeper, request, result, task
+from drumline.store.tables import NOBODY, attempt, batch, keeper, request, result, task
 from drumline.store.tx import Tx
 
 CHUNK = 500
@@ -16,7 +16,7 @@ def prune_tasks(tx: Tx, region: str, before: int) -> int:
     """Delete a chunk of old finished tasks that belong to no batch."""
     old = (
         task.c.region == region,
-        task.c.owner.is_(None),
+        task.c.owner == NOBODY,
         task.c.batch_id.is_(None),
         task.c.status.in_(sorted(FINISHED)),
         task.c.finished_at < before,
@@ -32,9 +32,9 @@ def _surpassed() -> ColumnElement[bool]:
     since = select(later.c.id).where(
         later.c.job_id == task.c.job_id, later.c.scheduled_at > task.c.scheduled_at
     )
-    started = since.where(later.c.started_at.is_not(None)).exists()
-    ended = since.where(later.c.finished_at.is_not(None)).exists()
-    return and_(ended, or_(task.c.started_at.is_(None), started))
+    started = since.where(later.c.started_at > 0).exists()
+    ended = since.where(later.c.finished_at > 0).exists()
+    return and_(ended, or_(task.c.started_at == 0, started))
 
 
 def prune_batches(tx: Tx, region: str, before: int) -> int:

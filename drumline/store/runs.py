@@ -26,7 +26,7 @@ from drumline.errors import MoreRowsThanAsked
 from drumline.store import alarms, keepers
 from drumline.store.batches import PhaseChanged, phases_of
 from drumline.store.database import Database
-from drumline.store.tables import ANYONE, CALLER, attempt, result, task
+from drumline.store.tables import ANYONE, CALLER, NOBODY, attempt, result, task
 from drumline.store.tx import Tx
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ _ACQUIRE = (
         attempt=task.c.attempt + 1,
         started_at=bindparam("now"),
         updated_at=bindparam("now"),
-        finished_at=None,
+        finished_at=0,
     )
 )
 
@@ -218,7 +218,7 @@ def _settle(
         values: dict[str, Any] = {
             "new_owner": _next_owner(verdict),
             "now": tx.now,
-            "finished": tx.now if verdict.status in FINISHED else None,
+            "finished": tx.now if verdict.status in FINISHED else 0,
             "failed": tx.now if verdict.cause else None,
             "new_status": verdict.status,
             "old_status": status,
@@ -263,10 +263,10 @@ def _without_result(verdict: Verdict) -> Verdict:
     return verdict if verdict.result is None else msgspec.structs.replace(verdict, result=None)
 
 
-def _next_owner(verdict: Verdict) -> int | None:
+def _next_owner(verdict: Verdict) -> int:
     if verdict.status is TaskState.WAITING_CALLBACK:
         return CALLER
-    return ANYONE if verdict.again else None
+    return ANYONE if verdict.again else NOBODY
 
 
 _MINE = (

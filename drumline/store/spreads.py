@@ -22,7 +22,7 @@ from drumline.errors import NotFound
 from drumline.store.batches import get
 from drumline.store.database import Database
 from drumline.store.runs import STOP_CANCEL, STOP_KILL, Raced
-from drumline.store.tables import ANYONE, batch, task
+from drumline.store.tables import ANYONE, NOBODY, batch, task
 from drumline.store.tx import Tx
 
 CHUNK = 5000
@@ -146,7 +146,7 @@ def _move(
     waits = target in DUE
     values: dict[str, Any] = {
         "status": target,
-        "owner": ANYONE if waits else None,
+        "owner": ANYONE if waits else NOBODY,
         "version": task.c.version + 1,
         "updated_at": tx.now,
     }
@@ -164,12 +164,12 @@ def _move(
 
 def fresh_start(now: int) -> Mapping[str, Any]:
     """What an operator's retry or rollback sets back."""
-    return {"due_at": now, "retry_time": 0, "failures": 0, "deaths": 0, "finished_at": None}
+    return {"due_at": now, "retry_time": 0, "failures": 0, "deaths": 0, "finished_at": 0}
 
 
 def _reverse_completion(row: Row[Any]) -> ColumnElement[int]:
     """Due times in the past, the earlier the later the task ended: last done, first undone."""
-    ended = func.coalesce(task.c.finished_at, task.c.updated_at)
+    ended = func.coalesce(func.nullif(task.c.finished_at, 0), task.c.updated_at)
     return literal(row.phase_at + row.created_at, BigInteger) - ended
 
 

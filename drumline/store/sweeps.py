@@ -21,7 +21,7 @@ from drumline.domain.sweep import HOOKS, LARGEST_TOTAL, PARTS, Actor, SweepState
 from drumline.errors import Conflict, NotFound
 from drumline.store import alarms
 from drumline.store.runs import NO_STOP, STOP_CANCEL, STOP_KILL, Raced
-from drumline.store.tables import ANYONE, sweep, sweep_part, task
+from drumline.store.tables import ANYONE, NOBODY, sweep, sweep_part, task
 from drumline.store.tasks import add_one, new_row
 from drumline.store.tx import Tx, new_id
 
@@ -330,7 +330,7 @@ def _cancel_waiting(tx: Tx, ids: list[int]) -> set[int]:
             status=TaskState.CANCEL,
             cause=Cause.CANCELLED,
             info="its sweep was stopped before it started",
-            owner=None,
+            owner=NOBODY,
             version=task.c.version + 1,
             stop=NO_STOP,
             updated_at=tx.now,

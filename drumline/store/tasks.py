@@ -17,7 +17,7 @@ from drumline.store import batches
 from drumline.store.instances import claim
 from drumline.store.runs import STOP_CANCEL, STOP_KILL
 from drumline.store.spreads import fresh_start
-from drumline.store.tables import ANYONE, attempt, batch, keeper, result, task
+from drumline.store.tables import ANYONE, NOBODY, attempt, batch, keeper, result, task
 from drumline.store.tx import Tx, new_id
 
 NORMAL_PRIORITY = 5
@@ -236,7 +236,7 @@ def _step(tx: Tx, row: Row[Any], target: TaskState, values: Mapping[str, Any]) -
     waits = target in DUE
     changes = {
         "status": target,
-        "owner": ANYONE if waits else None,
+        "owner": ANYONE if waits else NOBODY,
         "version": task.c.version + 1,
         "unique_key": None,
         "active_job_id": row.job_id if waits else None,

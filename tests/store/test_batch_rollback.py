@@ -9,6 +9,7 @@ from drumline.domain.states import Phase, TaskState
 from drumline.domain.task import Due
 from drumline.domain.verdict import End
 from drumline.errors import Conflict, DrumlineError
+from drumline.store.tables import NOBODY
 from tests.store.desk import UNDOES, Desk, outcome, submitted
 from tests.store.world import World, at_once, over
 
@@ -60,7 +61,7 @@ def test_a_run_and_a_rollback_that_begin_at_once_exclude_each_other(
         forward = [due for due in won if due.status is TaskState.PENDING]
         assert isinstance(rolled[0], Conflict) == bool(forward), (rolled, won)
         world.check_laws()
-        world.set_task(dues[0], status="cancel", owner=None, finished_at=1)
+        world.set_task(dues[0], status="cancel", owner=NOBODY, finished_at=1)
         world.set_batch(
             batch_id, n_pending=0, n_running=0, n_rollback_pending=0, n_rollback_running=0,
             n_cancel=1, phase="cancel",

@@ -14,7 +14,7 @@ from drumline.domain.states import TaskState
 from drumline.store import scan, tasks
 from drumline.store.database import Database
 from drumline.store.scan import Cursor
-from drumline.store.tables import ANYONE, task
+from drumline.store.tables import ANYONE, NOBODY, task
 from drumline.store.tx import Tx
 from tests.store.conftest import wipe
 from tests.store.world import REGION, World, new_task
@@ -26,7 +26,7 @@ rows = st.lists(
         {
             "priority": st.integers(0, 9),
             "due_at": st.integers(UNTIL - 4, UNTIL + 2),
-            "owner": st.sampled_from([ANYONE, ANYONE, ANYONE, None, 7, -1]),
+            "owner": st.sampled_from([ANYONE, ANYONE, ANYONE, NOBODY, 7, -1]),
             "region": st.sampled_from([REGION, REGION, REGION, "elsewhere"]),
         }
     ),
@@ -151,7 +151,7 @@ def crowd(database: Database) -> Database:
     """Many rows of the kinds that a scan must not walk through."""
 
     def work(tx: Tx) -> None:
-        kinds = itertools.product((3, 5, 7), (ANYONE, None, 12), (-1, 10**15))
+        kinds = itertools.product((3, 5, 7), (ANYONE, NOBODY, 12), (-1, 10**15))
         common = new_task(tx)
         for priority, owner, due in kinds:
             start = {"priority": priority, "owner": owner}

@@ -174,7 +174,7 @@ def test_only_some_can_be_given_back(world: World) -> None:
 
 
 def test_more_than_a_group_is_given_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "GROUP", 4)
+    monkeypatch.setattr(holdings, "GROUP", 4)
     keeper = world.keeper()
     batch_id, _ = world.batch(10)
     world.acquire(keeper)

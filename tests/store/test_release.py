@@ -10,7 +10,7 @@ from drumline.domain.verdict import End
 from drumline.store import batches, holdings
 from drumline.store import tasks as store_tasks
 from drumline.store.spreads import Spread
-from drumline.store.tables import result
+from drumline.store.tables import NOBODY, result
 from tests.store.world import REGION, SPEC, World, over
 
 RETRIED = HandlerSpec(SPEC.target_type, SPEC.type, retry=Retry(retries=2, delay=10, jitter=0))
@@ -23,9 +23,9 @@ def test_success_keeps_the_result_and_counts(world: World) -> None:
     (due,) = world.acquire(keeper)
     assert world.release(keeper, [over(due, result='{"answer":42}')]) == []
     row = world.task(member)
-    assert (row.status, row.owner, row.cause, row.info) == ("success", None, None, None)
+    assert (row.status, row.owner, row.cause, row.info) == ("success", NOBODY, None, None)
     assert row.version == due.fence + 1
-    assert row.finished_at is not None
+    assert row.finished_at > 0
     assert world.result(member) == '{"answer":42}'
     assert world.attempts(member) == []
     assert world.batch_row(batch_id).n_success == 1
@@ -58,7 +58,7 @@ def test_an_error_is_retried_as_its_handler_asks(world: World) -> None:
         row = world.task(member)
         assert (row.status, row.owner, row.failures) == ("pending", 0, failures)
         assert row.due_at - row.updated_at == wait * 1_000_000
-        assert row.finished_at is None
+        assert row.finished_at == 0
     (due,) = world.acquire(keeper)
     world.release(keeper, [over(due, End.ERROR, handler=RETRIED)])
     assert world.task(member).status == "fail"

@@ -364,7 +364,7 @@ def test_a_rollback_starts_with_fresh_counts(world: World) -> None:
     world.set_task(member, retry_time=2, failures=3, deaths=2)
     world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
     row = world.task(member)
-    assert (row.retry_time, row.failures, row.deaths, row.finished_at) == (0, 0, 0, None)
+    assert (row.retry_time, row.failures, row.deaths, row.finished_at) == (0, 0, 0, 0)
 
 
 def test_during_a_rollback_the_change_cannot_be_retried(world: World) -> None:

@@ -7,7 +7,7 @@ from drumline.domain.task import Due
 from drumline.domain.verdict import End
 from drumline.errors import Conflict, NotFound
 from drumline.store import instances, runs, tasks
-from drumline.store.tables import CALLER
+from drumline.store.tables import CALLER, NOBODY
 from drumline.store.tx import Tx
 from tests.store.world import REGION, SPEC, World, at_once, new_task, over
 
@@ -34,7 +34,7 @@ def test_a_task_that_waits_for_its_callback_is_cancelled_at_once(world: World) -
     _, (member,) = world.scene(["waiting_callback"], "forward")
     world.set_task(member, owner=CALLER)
     assert cancel(world, member) == "cancel"
-    assert world.task(member).owner is None
+    assert world.task(member).owner == NOBODY
     world.check_laws()
 
 

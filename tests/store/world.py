@@ -20,7 +20,7 @@ from drumline.domain.verdict import End, Limits, Outcome
 from drumline.store import batches, handlers, holdings, keepers, runs, scan, spreads, tasks
 from drumline.store.database import Database
 from drumline.store.keepers import KeeperState
-from drumline.store.tables import ANYONE, batch, count_column, task
+from drumline.store.tables import ANYONE, NOBODY, batch, count_column, task
 from drumline.store.tables import attempt as attempt_table
 from drumline.store.tables import result as result_table
 from drumline.store.tx import Tx
@@ -69,7 +69,7 @@ class World:
                     tx,
                     batch_id=batch_id,
                     type=batch_type,
-                    owner=ANYONE if opened else None,
+                    owner=ANYONE if opened else NOBODY,
                     before_update='"old"' if place in with_before else None,
                     **values,
                 )
@@ -90,8 +90,8 @@ class World:
         batch_id, members = self.batch(len(statuses), captured=captured)
         for member, status in zip(members, statuses, strict=True):
             over = status in FINISHED
-            times = {"finished_at": self.task(member).created_at if over else None}
-            owner = None if over else ANYONE
+            times = {"finished_at": self.task(member).created_at if over else 0}
+            owner = NOBODY if over else ANYONE
             self.set_task(member, status=status, owner=owner, **times)
         counts = Counter(statuses)
         columns = {count_column(state): counts[state.value] for state in TaskState}
@@ -215,15 +215,15 @@ class World:
             members.setdefault(row.batch_id, Counter())[status.value] += 1
             about = f"task {row.id} is {status} with owner {row.owner}"
             if status in DUE:
-                parked = row.owner is None and row.batch_id in unopened
+                parked = row.owner == NOBODY and row.batch_id in unopened
                 assert row.owner == ANYONE or parked, about
             elif status in HELD:
-                assert row.owner is not None and row.owner > ANYONE, about
+                assert row.owner > ANYONE, about
                 assert row.fence == row.version, about
             elif status in FINISHED:
-                assert row.owner is None, about
+                assert row.owner == NOBODY, about
                 assert row.unique_key is None, about
-            assert (row.finished_at is not None) == (status in FINISHED), about
+            assert (row.finished_at > 0) == (status in FINISHED), about
             assert row.stop == 0 or status in HELD, about
             assert row.fence <= row.version, about
             assert row.attempt >= 0, about

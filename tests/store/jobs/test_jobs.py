@@ -8,6 +8,7 @@ from drumline.errors import NameTaken, NotFound, VersionConflict
 from drumline.store import decisions, firings, jobs, missed, runs
 from drumline.store.firings import Plan
 from drumline.store.runs import Raced
+from drumline.store.tables import NOBODY
 from tests.store.job_world import SECOND, STANDARD, START, JobWorld
 from tests.store.world import REGION, at_once, while_open
 
@@ -103,7 +104,7 @@ def scene(world: JobWorld) -> int:
         if second == 1:
             world.start(job_id, 1, keeper)
     world.set_task(world.at(job_id, 2).id, status=TaskState.PENDING, owner=0)
-    world.set_task(world.at(job_id, 3).id, owner=None)
+    world.set_task(world.at(job_id, 3).id, owner=NOBODY)
     return job_id
 
 

@@ -5,6 +5,7 @@ import pytest
 from drumline.domain.firing import Misfire
 from drumline.store import decisions, firings, keepers, missed
 from drumline.store.runs import Raced
+from drumline.store.tables import NOBODY
 from tests.store.job_world import SECOND, START, JobWorld
 from tests.store.world import REGION, at_once
 
@@ -35,7 +36,7 @@ def test_what_was_missed_is_gone_and_one_row_says_so(world: JobWorld) -> None:
     assert world.undecided(job_id) == GRACE
     row = world.at(job_id, 49)
     assert world.seconds(job_id, "skipped") == [49]
-    assert (row.cause, row.owner, row.active_job_id) == ("misfire", None, None)
+    assert (row.cause, row.owner, row.active_job_id) == ("misfire", NOBODY, None)
     assert row.info.startswith("44 firings were missed, from ")
     assert row.finished_at == world.clock.now
     assert world.job_row(job_id).fired_until == world.clock.now

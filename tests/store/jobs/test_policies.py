@@ -5,6 +5,7 @@ import pytest
 from drumline.domain.firing import Decision
 from drumline.domain.verdict import End
 from drumline.store import decisions, retention, runs
+from drumline.store.tables import NOBODY
 from drumline.store.tx import Tx
 from tests.store.job_world import (
     PENDING,
@@ -27,7 +28,7 @@ def test_overlap_skip_leaves_a_row_with_its_reason(world: JobWorld) -> None:
     assert world.fire(job_id, 2).state is SKIPPED
     row = world.at(job_id, 2)
     assert (row.status, row.cause, row.owner, row.active_job_id) == (
-        "skipped", "overlap", None, None,
+        "skipped", "overlap", NOBODY, None,
     )  # fmt: skip
     assert "1 earlier run is still running" in row.info
     world.finish(job_id, 1, worker)
@@ -170,8 +171,8 @@ def test_the_last_run_is_one_that_started(world: JobWorld) -> None:
     job_id, worker = world.job(failure_action="RETRY"), world.keeper()
     world.run(job_id, 1, worker, End.ERROR)
     never = world.fire(job_id, 2)
-    world.set_task(world.at(job_id, 2).id, status="cancel", owner=None, finished_at=world.clock.now,
-                   active_job_id=None)  # fmt: skip
+    over = {"status": "cancel", "owner": NOBODY, "active_job_id": None}
+    world.set_task(world.at(job_id, 2).id, finished_at=world.clock.now, **over)
     assert never.run_attempt == 2
     assert world.fire(job_id, 3).run_attempt == 2
 
