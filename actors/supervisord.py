@@ -38,7 +38,7 @@ ARG_START, ARG_END = 45, 46
 """Where the arguments lie in memory, as places in /proc/self/stat after the program's name."""
 
 
-class Alarm:
+class Waker:
     """Wakes supervisord's loop when a signal comes; by itself it would look once a second."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class Options(ServerOptions):  # type: ignore[misc]  # supervisor is not typed
 
     def setsignals(self) -> None:
         super().setsignals()
-        alarm = Alarm()
-        self.get_socket_map()[alarm.out] = alarm
+        waker = Waker()
+        self.get_socket_map()[waker.out] = waker
 
     def execve(self, filename: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
         if Path(filename).name == "drumline" and argv[1:2] == ["actor"]:

@@ -82,24 +82,32 @@ def _end_left_overs(settings: Settings, say: Say) -> None:
         time.sleep(POLL_SECONDS)
 
 
+def start(settings: Settings, lock: int, say: Say) -> Launch:
+    """Start a node; return when it can do work, or stop it again and say why it cannot. The caller
+    holds the lock."""
+    _end_left_overs(settings, say)
+    node.clear_remains(settings.run_path)
+    process = supervisor.start(settings, lock)
+    try:
+        launch = Launch(settings, process, prepare(settings, say))
+        supervisor.let_go(process)
+        launch.wait_until_ready(say)
+    except BaseException:
+        shutdown.drain(settings, say)
+        raise
+    return launch
+
+
 class Launch:
-    """One start of a node, to the first moment it can do work. The caller holds the lock."""
+    """A node that was started."""
 
-    def __init__(self, settings: Settings, lock: int, say: Say) -> None:
+    def __init__(self, settings: Settings, process: subprocess.Popen[bytes], token: str) -> None:
         self._settings = settings
+        self._process = process
         self._supervisor = Supervisor(settings.run_path)
-        _end_left_overs(settings, say)
-        node.clear_remains(settings.run_path)
-        self._process = supervisor.start(settings, lock)
-        try:
-            self.token = prepare(settings, say)
-            supervisor.let_go(self._process)
-            self._wait_until_ready(say)
-        except BaseException:
-            shutdown.drain(settings, say)
-            raise
+        self.token = token
 
-    def _wait_until_ready(self, say: Say) -> None:
+    def wait_until_ready(self, say: Say) -> None:
         control = Control(self._settings.endpoint("control"), timeout=5.0)
         deadline = time.monotonic() + READY_SECONDS
         try:

@@ -71,7 +71,7 @@ def up(
     _heed_signals()
     with Line() as line:
         try:
-            started = launch.Launch(settings, lock, line.say)
+            started = launch.start(settings, lock, line.say)
         except launch.DidNotStart as error:
             line.note(error.log)
             raise
