@@ -5,43 +5,22 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 import pytest
 import zmq
 
 from actors.dispatcher import Dispatcher
 from actors.loop import Loop
 from drumline.config import Settings
-from drumline.domain.states import TaskState
-from drumline.domain.task import Due
 from protocol import codec, sockets
 from protocol.messages import Ask, Bundle, Feed, Hello, Message, Told, Trigger, TypeFacts, Welcome
+from tests.process.runner_harness import due
 
 M = TypeVar("M", bound=Message)
 
 MILLISECONDS = 20_000
-DUE = Due(
-    id=1,
-    version=0,
-    status=TaskState.PENDING,
-    type="work",
-    target_type="work",
-    priority=5,
-    due_at=0,
-    timeout_ms=1000,
-    batch_id=None,
-    attempt=0,
-    retry_time=0,
-    failures=0,
-    deaths=0,
-    env=None,
-    retry=None,
-    job_id=None,
-    body=b"",
-)
-OTHER = msgspec.structs.replace(DUE, id=2, type="other")
+DUE, OTHER = due(1, "work"), due(2, "other")
 
 
 class Player:
@@ -65,6 +44,11 @@ class Player:
             if isinstance(message, kinds):
                 return message
         raise AssertionError(f"in vain waited for {kinds}")
+
+    def asks(self) -> dict[str, Any]:
+        """What the dispatcher says of its queue, after all that we have sent before."""
+        self.send(Ask(0, "queue"))
+        return self.next(Told).answer
 
     def close(self) -> None:
         self._socket.close(linger=0)
@@ -105,13 +89,12 @@ def stage() -> Iterator[Stage]:
 
 def test_a_lone_task_starts_without_a_scan(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
-    worker = stage.player("worker", "work")
+    worker = stage.player("worker", DUE.type)
     gateway.send(Trigger((DUE,)))
     assert worker.next(Bundle).dues == (DUE,)
     gateway.send(Trigger())
-    gateway.send(Ask(1, "queue"))
-    gateway.next(Told)
-    scanner.send(Ask(2, "queue"))
+    gateway.asks()
+    scanner.send(Ask(1, "queue"))
     # One trigger, and that was the second: the first needed no scan.
     assert isinstance(scanner.next(Trigger, Told), Trigger)
     assert isinstance(scanner.next(Trigger, Told), Told)
@@ -120,34 +103,28 @@ def test_a_lone_task_starts_without_a_scan(stage: Stage) -> None:
 def test_behind_others_only_the_scan_knows_whose_turn_it_is(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     scanner.send(Feed((OTHER,)))
-    gateway.send(Ask(1, "queue"))
-    assert gateway.next(Told).answer["length"] == 1
+    assert scanner.asks()["length"] == 1
     gateway.send(Trigger((DUE,)))
     scanner.next(Trigger)
-    gateway.send(Ask(2, "queue"))
-    assert gateway.next(Told).answer["by_type"] == {OTHER.key: 1}
+    assert gateway.asks()["by_type"] == {OTHER.key: 1}
 
 
 def test_what_is_paused_is_not_taken(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
-    scanner.send(Feed((), paused=("work",)))
-    scanner.send(Ask(1, "queue"))
-    scanner.next(Told)
+    scanner.send(Feed((), paused=(DUE.type,)))
+    assert scanner.asks()["paused"] == [DUE.type]
     gateway.send(Trigger((DUE,)))
     scanner.next(Trigger)
-    gateway.send(Ask(2, "queue"))
-    assert gateway.next(Told).answer["length"] == 0
+    assert gateway.asks()["length"] == 0
 
 
 def test_what_the_scan_finds_as_well_is_there_once(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     gateway.send(Trigger((DUE,)))
-    gateway.send(Ask(1, "queue"))
-    assert gateway.next(Told).answer["length"] == 1
+    assert gateway.asks()["length"] == 1
     scanner.send(Feed((DUE,)))
-    worker = stage.player("worker", "work")
+    worker = stage.player("worker", DUE.type)
     assert worker.next(Bundle).dues == (DUE,)
     scanner.send(Feed((DUE,)))
-    gateway.send(Ask(2, "queue"))
-    answer = gateway.next(Told).answer
+    answer = scanner.asks()
     assert (answer["length"], answer["assigned"]) == (0, 1)
