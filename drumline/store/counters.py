@@ -7,8 +7,9 @@ from typing import Any
 from sqlalchemy import func, inspect, select, update
 
 from drumline.domain.states import TaskState
+from drumline.store.columns import metadata
 from drumline.store.database import Database
-from drumline.store.tables import batch, count_column, metadata, task
+from drumline.store.tables import batch, count_column, task
 from drumline.store.tx import Tx
 
 Differences = dict[str, tuple[int, int]]

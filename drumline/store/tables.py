@@ -22,35 +22,13 @@ from sqlalchemy import (
     Double,
     Index,
     Integer,
-    LargeBinary,
-    MetaData,
     SmallInteger,
     String,
-    Table,
-    Text,
     UniqueConstraint,
-    text,
 )
-from sqlalchemy.dialects import mysql, sqlite
 
 from drumline.domain.states import TaskState
-
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-Id = BigInteger().with_variant(sqlite.INTEGER(), "sqlite")
-Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
-Word = String(32, collation=None).with_variant(
-    mysql.VARCHAR(32, charset="ascii", collation="ascii_bin"), "mysql", "mariadb"
-)
-Name = String(128).with_variant(
-    mysql.VARCHAR(128, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
-)
+from drumline.store.columns import Blob, Document, Id, Name, Word, index_if_set, table, zero
 
 ANYONE = 0
 """`task.owner` of a task that is waiting: any keeper may take it."""
@@ -62,36 +40,12 @@ NOBODY = -3
 """`task.owner` of a task that is over, is still being loaded, or waits for its turn."""
 
 
-def _table(name: str, *columns: object) -> Table:
-    return Table(
-        name,
-        metadata,
-        *columns,  # type: ignore[arg-type]
-        # An id must never come back: a late message may still name it.
-        sqlite_autoincrement=any(getattr(c, "autoincrement", None) is True for c in columns),
-        mysql_engine="InnoDB",
-        mysql_charset="utf8mb4",
-        mysql_collate="utf8mb4_bin",
-    )
-
-
 def count_column(state: TaskState) -> str:
     """The batch column that counts tasks in this state."""
     return f"n_{state.value}"
 
 
-def _zero(name: str, kind: type[Integer]) -> Column[int]:
-    """Zero in a new row. Not to be told so saves a submission a third of its time."""
-    return Column(name, kind, nullable=False, server_default="0")
-
-
-def _index_if_set(name: str, first: str, *others: str, unique: bool = False) -> Index:
-    """An index of the few rows in which its first column is set, where the database can do that:
-    it costs the others nothing."""
-    return Index(name, first, *others, unique=unique, sqlite_where=text(f"{first} IS NOT NULL"))
-
-
-task = _table(
+task = table(
     "task",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("region", Word, nullable=False),
@@ -122,27 +76,27 @@ task = _table(
     Column("timeout_ms", Integer, nullable=False),
     Column("retry", String(1024)),
     Column("callback", Document),
-    _zero("attempt", Integer),
-    _zero("retry_time", Integer),
-    _zero("failures", Integer),
-    _zero("deaths", Integer),
+    zero("attempt", Integer),
+    zero("retry_time", Integer),
+    zero("failures", Integer),
+    zero("deaths", Integer),
     Column("last_failure_at", BigInteger),
     Column("owner", BigInteger, nullable=False),
-    _zero("fence", BigInteger),
-    _zero("version", BigInteger),
-    _zero("stop", SmallInteger),
+    zero("fence", BigInteger),
+    zero("version", BigInteger),
+    zero("stop", SmallInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    _zero("started_at", BigInteger),
-    _zero("finished_at", BigInteger),
-    _index_if_set("uq_task_unique_key", "unique_key", unique=True),
-    _index_if_set("uq_task_job_id_scheduled_at", "job_id", "scheduled_at", unique=True),
-    _index_if_set("ix_task_active_job", "active_job_id", "scheduled_at"),
+    zero("started_at", BigInteger),
+    zero("finished_at", BigInteger),
+    index_if_set("uq_task_unique_key", "unique_key", unique=True),
+    index_if_set("uq_task_job_id_scheduled_at", "job_id", "scheduled_at", unique=True),
+    index_if_set("ix_task_active_job", "active_job_id", "scheduled_at"),
     Index("ix_task_queue", "region", "owner", "priority", "due_at", "id"),
     Index("ix_task_batch", "batch_id", "id"),
 )
 
-job = _table(
+job = table(
     "job",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("region", Word, nullable=False),
@@ -191,7 +145,7 @@ job = _table(
     Index("ix_job_queued", "region", "queued"),
 )
 
-batch = _table(
+batch = table(
     "batch",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("region", Word, nullable=False),
@@ -220,7 +174,7 @@ batch = _table(
     Index("ix_batch_unfinished", "region", "finished", "id"),
 )
 
-sweep = _table(
+sweep = table(
     "sweep",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("region", Word, nullable=False),
@@ -259,7 +213,7 @@ sweep = _table(
 `total` is what the source has; the sweep goes from `first_index` to before `end_index`, which is
 empty until the source was counted. `errors` is the budget."""
 
-sweep_part = _table(
+sweep_part = table(
     "sweep_part",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("sweep_id", BigInteger, nullable=False),
@@ -280,14 +234,14 @@ sweep_part = _table(
 """Every item before `start_index` is done, and so many of them failed. `task_id` is the task that
 runs the part or waits to, empty while nobody is to."""
 
-sweep_failed = _table(
+sweep_failed = table(
     "sweep_failed",
     Column("sweep_id", BigInteger, primary_key=True, autoincrement=False),
     Column("item", BigInteger, primary_key=True, autoincrement=False),
     Column("created_at", BigInteger, nullable=False),
 )
 
-sweep_log = _table(
+sweep_log = table(
     "sweep_log",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("sweep_id", BigInteger, nullable=False),
@@ -297,13 +251,13 @@ sweep_log = _table(
     Index("ix_sweep_log_sweep", "sweep_id", "id"),
 )
 
-result = _table(
+result = table(
     "result",
     Column("task_id", BigInteger, primary_key=True, autoincrement=False),
     Column("value", Document, nullable=False),
 )
 
-attempt = _table(
+attempt = table(
     "attempt",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("task_id", BigInteger, nullable=False),
@@ -316,7 +270,7 @@ attempt = _table(
     Index("ix_attempt_task", "task_id", "id"),
 )
 
-keeper = _table(
+keeper = table(
     "keeper",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("name", String(128), nullable=False),
@@ -331,16 +285,16 @@ keeper = _table(
     Index("ix_keeper_state", "region", "state"),
 )
 
-handler = _table(
+handler = table(
     "handler",
     Column("region", Word, primary_key=True),
     Column("target_type", Name, primary_key=True),
     Column("type", Name, primary_key=True),
-    Column("spec", LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")),
+    Column("spec", Blob),
     Column("updated_at", BigInteger, nullable=False),
 )
 
-request = _table(
+request = table(
     "request",
     Column("id", String(64), primary_key=True),
     Column("command", String(64), nullable=False),
@@ -350,20 +304,20 @@ request = _table(
     Index("ix_request_created", "created_at"),
 )
 
-secret = _table(
+secret = table(
     "secret",
     Column("name", Word, primary_key=True),
     Column("value", String(128), nullable=False),
 )
 
-pause = _table(
+pause = table(
     "pause",
     Column("region", Word, primary_key=True),
     Column("type", Name, primary_key=True),
     Column("created_at", BigInteger, nullable=False),
 )
 
-token = _table(
+token = table(
     "token",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("name", Name, nullable=False),
@@ -378,7 +332,7 @@ token = _table(
 )
 """`live_name` is emptied when a token is revoked: its name is free for another."""
 
-audit = _table(
+audit = table(
     "audit",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("at", BigInteger, nullable=False),
@@ -396,7 +350,7 @@ audit = _table(
     Index("ix_audit_subject", "subject", "id"),
 )
 
-alarm = _table(
+alarm = table(
     "alarm",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("region", Word, nullable=False),

@@ -6,11 +6,11 @@ release it follows drumline/store/tables.py, from then on it is frozen and other
 
 from alembic import op
 
-from drumline.store.tables import metadata
+from drumline.store.tables import task
 
 revision = "0001"
 down_revision = None
 
 
 def upgrade() -> None:
-    metadata.create_all(op.get_bind())
+    task.metadata.create_all(op.get_bind())

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import NullPool, create_engine, event
 
 from drumline.store import schema
+from drumline.store.columns import metadata
 from drumline.store.database import Database
-from drumline.store.tables import metadata
 from tests.mariadb import fresh_database
 from tests.store.caller import HANDLERS, Caller, order
 from tests.store.desk import STRICT, UNDOES, Desk

@@ -8,8 +8,8 @@ from sqlalchemy import inspect, text
 
 from drumline.errors import SchemaMismatch
 from drumline.store import schema
+from drumline.store.columns import metadata
 from drumline.store.database import Database
-from drumline.store.tables import metadata
 
 UPGRADE = """
 import sys
