@@ -7,6 +7,7 @@ the gateway does it once.
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
@@ -15,6 +16,8 @@ import msgspec
 from drumline.errors import DecodeError, DrumlineError, NotReachable, by_code
 
 VERSION = 1
+CONNECT_SECONDS = 2
+"""A gateway that is being started again is back before."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +65,7 @@ class Control:
         self._timeout = timeout
         self._actor = actor
         self._context = zmq.Context(io_threads=1)
-        self._socket = self._connect()
+        self._connect()
 
     def call(
         self, command: str, arguments: dict[str, Any], request_id: str | None = None
@@ -75,29 +78,51 @@ class Control:
         return answer.data or {}
 
     def close(self) -> None:
-        self._socket.close(linger=0)
+        self._disconnect()
         self._context.term()
 
     def _exchange(self, request: Request) -> Answer:
-        if not self._socket.poll(2000, self._zmq.POLLOUT):
+        frame = encode(request)
+        deadline = time.monotonic() + self._timeout
+        self._send(frame)
+        while (left := deadline - time.monotonic()) > 0:
+            ready = dict(self._poller.poll(left * 1000))
+            if self._socket in ready:
+                answer = _answers.decode(self._socket.recv())
+                if answer.id in (request.id, ""):  # without an id: it could not even be read
+                    return answer
+            elif self._losses in ready:
+                self._send(frame)  # whoever was to answer is gone: the next one is asked
+        self._disconnect()
+        self._connect()
+        raise NotReachable(what="The gateway", reason=f"no answer within {self._timeout:g} s")
+
+    def _send(self, frame: bytes) -> None:
+        if self._losses.poll(0):
+            # With a new socket: the old one would for a moment still take messages to nobody.
+            self._disconnect()
+            self._connect()
+        if not self._socket.poll(CONNECT_SECONDS * 1000, self._zmq.POLLOUT):
             raise NotReachable(
                 what="The gateway", reason=f"nobody answers at {self._endpoint}; is Drumline up?"
             )
-        self._socket.send(encode(request))
-        while self._socket.poll(int(self._timeout * 1000)):
-            answer = _answers.decode(self._socket.recv())
-            if answer.id in (request.id, ""):  # without an id: it could not even be read
-                return answer
-        self._socket.close(linger=0)
-        self._socket = self._connect()
-        raise NotReachable(what="The gateway", reason=f"no answer within {self._timeout:g} s")
+        self._socket.send(frame)
 
-    def _connect(self) -> Any:
-        socket = self._context.socket(self._zmq.DEALER)
-        socket.setsockopt(self._zmq.IMMEDIATE, 1)
-        socket.setsockopt(self._zmq.LINGER, 0)
-        socket.connect(self._endpoint)
-        return socket
+    def _connect(self) -> None:
+        zmq = self._zmq
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._losses = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._socket.connect(self._endpoint)
+        self._poller = zmq.Poller()
+        for socket in (self._socket, self._losses):
+            self._poller.register(socket, zmq.POLLIN)
+
+    def _disconnect(self) -> None:
+        self._socket.disable_monitor()
+        self._losses.close(linger=0)
+        self._socket.close(linger=0)
 
 
 def new_request_id() -> str:

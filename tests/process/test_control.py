@@ -1,0 +1,68 @@
+"""The control socket as a caller has it, with a gateway that a test plays."""
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from drumline.control import Answer, Control, Request, encode
+from drumline.errors import NotReachable
+
+MILLISECONDS = 20_000
+
+
+def serve(endpoint: str, heard: threading.Event | None = None) -> Request:
+    """Open, take one question and be gone; or answer it, and go when that was heard."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.bind(endpoint)
+        assert socket.poll(MILLISECONDS), "nobody asked"
+        identity, frame = socket.recv_multipart()
+        request = msgspec.msgpack.decode(frame, type=Request)
+        if heard is not None:
+            socket.send_multipart([identity, encode(Answer(request.id, {"done": 1}))])
+            assert heard.wait(20)
+    return request
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="dl-") as folder:
+        yield f"ipc://{Path(folder) / 'control.sock'}"
+
+
+def test_who_comes_after_a_gateway_that_died_is_asked_the_same(endpoint: str) -> None:
+    seen: list[Request] = []
+    heard = threading.Event()
+
+    def die_and_come_back() -> None:
+        seen.append(serve(endpoint))
+        seen.append(serve(endpoint, heard))
+
+    thread = threading.Thread(target=die_and_come_back)
+    thread.start()
+    control = Control(endpoint, timeout=15)
+    try:
+        assert control.call("batch.list", {}) == {"done": 1}
+    finally:
+        heard.set()
+        control.close()
+        thread.join()
+    first, second = seen
+    assert first == second
+
+
+def test_a_gateway_that_died_and_does_not_come_back_is_said_to_be_gone(endpoint: str) -> None:
+    thread = threading.Thread(target=serve, args=(endpoint,))
+    thread.start()
+    control = Control(endpoint, timeout=60)
+    try:
+        with pytest.raises(NotReachable, match="nobody answers"):
+            control.call("batch.list", {})
+    finally:
+        control.close()
+        thread.join()
