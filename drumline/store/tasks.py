@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Dialect, Row, insert, select, update
+from sqlalchemy import Row, insert, select, update
 
 from drumline.domain.states import DUE, FINISHED, HELD, Phase, TaskState, check
 from drumline.domain.sweep import HOOKS, PARTS
@@ -50,17 +50,17 @@ def add(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
     SQLAlchemy as long as the database needs to write it."""
     for start in range(0, len(rows), INSERT_ROWS):
         chunk = rows[start : start + INSERT_ROWS]
-        statement, names = _insert(tx.connection.dialect, frozenset(chain.from_iterable(chunk)))
+        mark = "?" if tx.connection.dialect.positional else "%s"
+        statement, names = _insert(mark, frozenset(chain.from_iterable(chunk)))
         tx.connection.exec_driver_sql(statement, [tuple(map(row.get, names)) for row in chunk])
 
 
 @cache
-def _insert(dialect: Dialect, names: frozenset[str]) -> tuple[str, list[str]]:
+def _insert(mark: str, names: frozenset[str]) -> tuple[str, list[str]]:
     """The statement that writes these columns, and their order in it."""
     order = [column.name for column in task.c if column.name in names]
-    columns = ", ".join(map(dialect.identifier_preparer.quote, order))
-    marks = ", ".join(["?" if dialect.positional else "%s"] * len(order))
-    return f"INSERT INTO task ({columns}) VALUES ({marks})", order  # noqa: S608  # our own names
+    marks = ", ".join([mark] * len(order))
+    return f"INSERT INTO task ({', '.join(order)}) VALUES ({marks})", order  # noqa: S608  # ours
 
 
 def add_to_batch(tx: Tx, batch_id: int, rows: Sequence[Mapping[str, Any]]) -> None:
