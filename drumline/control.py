@@ -18,6 +18,8 @@ from drumline.errors import DecodeError, DrumlineError, NotReachable, by_code
 VERSION = 1
 CONNECT_SECONDS = 2
 """A gateway that is being started again is back before."""
+LIVES = 2
+"""So many gateways more are asked after one has died: a question may be what they die of."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +86,7 @@ class Control:
     def _exchange(self, request: Request) -> Answer:
         frame = encode(request)
         deadline = time.monotonic() + self._timeout
+        lives = LIVES
         self._send(frame)
         while (left := deadline - time.monotonic()) > 0:
             ready = dict(self._poller.poll(left * 1000))
@@ -92,16 +95,17 @@ class Control:
                 if answer.id in (request.id, ""):  # without an id: it could not even be read
                     return answer
             elif self._losses in ready:
+                if not lives:
+                    raise NotReachable(what="The gateway", reason="it dies again and again")
+                lives -= 1
                 self._send(frame)  # whoever was to answer is gone: the next one is asked
-        self._disconnect()
-        self._connect()
+        self._reconnect()
         raise NotReachable(what="The gateway", reason=f"no answer within {self._timeout:g} s")
 
     def _send(self, frame: bytes) -> None:
         if self._losses.poll(0):
             # With a new socket: the old one would for a moment still take messages to nobody.
-            self._disconnect()
-            self._connect()
+            self._reconnect()
         if not self._socket.poll(CONNECT_SECONDS * 1000, self._zmq.POLLOUT):
             raise NotReachable(
                 what="The gateway", reason=f"nobody answers at {self._endpoint}; is Drumline up?"
@@ -118,6 +122,10 @@ class Control:
         self._poller = zmq.Poller()
         for socket in (self._socket, self._losses):
             self._poller.register(socket, zmq.POLLIN)
+
+    def _reconnect(self) -> None:
+        self._disconnect()
+        self._connect()
 
     def _disconnect(self) -> None:
         self._socket.disable_monitor()

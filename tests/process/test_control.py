@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import zmq
 
-from drumline.control import Answer, Control, Request, encode
+from drumline.control import LIVES, Answer, Control, Request, encode
 from drumline.errors import NotReachable
 
 MILLISECONDS = 20_000
@@ -66,3 +66,21 @@ def test_a_gateway_that_died_and_does_not_come_back_is_said_to_be_gone(endpoint:
     finally:
         control.close()
         thread.join()
+
+
+def test_a_question_that_gateways_die_of_is_not_asked_for_ever(endpoint: str) -> None:
+    seen: list[Request] = []
+
+    def die_again_and_again() -> None:
+        seen.extend(serve(endpoint) for _ in range(1 + LIVES))
+
+    thread = threading.Thread(target=die_again_and_again)
+    thread.start()
+    control = Control(endpoint, timeout=60)
+    try:
+        with pytest.raises(NotReachable, match="it dies again and again"):
+            control.call("batch.list", {})
+    finally:
+        control.close()
+        thread.join()
+    assert len(seen) == 1 + LIVES
