@@ -130,4 +130,3 @@ def run(settings: Settings) -> None:
     gateway.socket.close(linger=500)
     gateway.context.term()
     database.close()
-    (settings.run_path / "control.sock").unlink(missing_ok=True)  # so that nobody waits for us

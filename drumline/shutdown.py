@@ -32,6 +32,7 @@ def drain(settings: Settings, say: Callable[[str], object]) -> None:
             node.end(alive, signal.SIGKILL)
         say(f"Draining: {_who(alive)}")
         time.sleep(POLL_SECONDS)
+    node.clear_remains(path)  # so that nobody waits at a socket that nobody serves
 
 
 def longest(settings: Settings) -> float:
