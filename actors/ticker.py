@@ -142,17 +142,16 @@ class Ticker:
             lambda tx: jobs.to_materialise(tx, self.region, now + self.step, JOBS_A_SLICE)
         )
         plans: list[firings.Plan] = []
-        size, in_hurry = 0, False
+        size = 0
         for row in rows:
             plan = self.plan(row, now)
             if plan is not None:
                 plans.append(plan)
                 size += len(plan.times)
-                in_hurry |= plan.until < now + self.step
             if size >= ROWS_A_SLICE:
                 break
         self.carry_out(plans)
-        if in_hurry or size >= ROWS_A_SLICE or len(rows) == JOBS_A_SLICE:
+        if size >= ROWS_A_SLICE or len(rows) == JOBS_A_SLICE:
             self.next_slice = self.loop.call_later(SLICE_PAUSE, self.guarded(self.materialise))
 
     def plan(self, row: Row[Any], now: int) -> firings.Plan | None:
