@@ -114,16 +114,11 @@ class BatchLoad(Change, frozen=True, kw_only=True):
                 "param": as_json(self.param),
             },
         )
-        shards = server.tasks.SHARDS
-        by_shard = [common | {"shard": shard} for shard in range(shards)]
         if self.count:
             param_schema.require(spec.schema, self.param)
-            rows = [by_shard[i % shards] for i in range(self.count)]
+            rows = [common] * self.count
         else:
-            rows = [
-                by_shard[i % shards] | self.of(i, target, spec)
-                for i, target in enumerate(self.targets)
-            ]
+            rows = [common | self.of(i, target, spec) for i, target in enumerate(self.targets)]
         server.tasks.add_to_batch(tx, row.id, rows)
 
     def of(self, index: int, target: Target, spec: HandlerSpec) -> dict[str, Any]:

@@ -49,7 +49,6 @@ task = table(
     "task",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("region", Word, nullable=False),
-    Column("shard", SmallInteger, nullable=False),
     Column("batch_id", BigInteger),
     Column("type", Name, nullable=False),
     Column("target_type", Name, nullable=False),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -21,7 +20,6 @@ from drumline.store.tables import ANYONE, NOBODY, attempt, batch, keeper, result
 from drumline.store.tx import Tx, new_id
 
 NORMAL_PRIORITY = 5
-SHARDS = 64
 INSERT_ROWS = 1000
 
 
@@ -34,7 +32,6 @@ def new_row(now: int, region: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """A row from what a submission says. What it does not name is NULL or zero."""
     return {
         "region": region,
-        "shard": random.randrange(SHARDS),
         "status": TaskState.PENDING,
         "priority": NORMAL_PRIORITY,
         "due_at": now,

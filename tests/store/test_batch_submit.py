@@ -85,11 +85,6 @@ def test_a_wrong_submission_names_what_is_wrong_and_leaves_nothing(
     assert desk.rings == 0
 
 
-def test_tasks_of_one_piece_are_spread_over_the_shards(desk: Desk, world: World) -> None:
-    submitted(desk, count=200)
-    assert len({row.shard for row in world.rows(task)}) == 64
-
-
 # --- in pieces -----------------------------------------------------------------------------------
 
 
