@@ -24,7 +24,8 @@ class Figure(msgspec.Struct, frozen=True):
         return self.ours >= self.target if self.higher_is_better else self.ours <= self.target
 
     def as_dict(self) -> dict[str, object]:
-        return msgspec.to_builtins(self) | {"met": self.met}
+        values: dict[str, object] = msgspec.to_builtins(self)
+        return values | {"met": self.met}
 
 
 Measure = Callable[[bool], list[Figure]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from typing import Any
 
 from bench.figure import Figure
 from tests.stack import Stack
@@ -31,7 +32,7 @@ def start_of_one(quick: bool) -> list[Figure]:
     ]
 
 
-def _finished(stack: Stack, task_id: int) -> dict[str, object] | None:
+def _finished(stack: Stack, task_id: int) -> dict[str, Any] | None:
     task = stack.call("task.show", task_id=task_id)
     return task if task["status"] == "success" else None
 

@@ -143,6 +143,11 @@ class Stack:
 
         return self.wait_for(over, deadline, f"the end of batch {batch_id}", poll)
 
+    def counts(self, batch_id: int) -> dict[str, int]:
+        """How many of a batch's tasks are in each state."""
+        counts: dict[str, int] = self.call("batch.show", batch_id=batch_id)["counts"]
+        return counts
+
     def wait_for(
         self,
         question: Callable[[], T | None],

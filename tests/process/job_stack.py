@@ -74,7 +74,7 @@ class Note(NamedTuple):
 class JobStack(Stack):
     """A stack with such handlers."""
 
-    def __init__(self, folder: Path, database_url: str = "", **settings: object) -> None:
+    def __init__(self, folder: Path, database_url: str = "", **settings: Any) -> None:
         super().__init__(
             database_url, workers=2, handlers=HANDLERS, http_allow_loopback=True, **settings
         )

@@ -108,7 +108,7 @@ register_sweep(Prepared)
 class SweepStack(Stack):
     """A stack with such handlers."""
 
-    def __init__(self, folder: Path, database_url: str = "", **settings: object) -> None:
+    def __init__(self, folder: Path, database_url: str = "", **settings: Any) -> None:
         super().__init__(database_url, handlers=HANDLERS, http_allow_loopback=True, **settings)
         self.folder = folder
         self.environment["WITNESS"] = str(folder)

@@ -156,12 +156,13 @@ def test_callbacks_early_late_replayed_and_wrong(stack: JobStack, service: Servi
 
     service.before_answer = answer_before
     common: dict[str, Any] = {"cron_expr": FAR, "exec_type": "ASYNC", "http_method": "POST"}
-    for name, more in {
+    kinds: dict[str, dict[str, Any]] = {
         "early": {},
         "usual": {},
         "reports": {"retry_policy_json": {"max_attempts": 2, "delay": 0.01}},
         "late": {"callback_timeout_sec": 1},
-    }.items():
+    }
+    for name, more in kinds.items():
         url = f"{service.url}/begin?{name}"
         stack.job(f"async-{name}", target_url=url, **common | more)
     service.forget()

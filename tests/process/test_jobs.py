@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,9 @@ JOBS = 8
 
 def test_every_policy_from_the_outside(stack: JobStack) -> None:
     """All of them at once, each second, against runs that end when the test says so."""
-    gated = {"type": "w.gate", "param": {"gate": "open"}}
+    gated: dict[str, Any] = {"type": "w.gate", "param": {"gate": "open"}}
     one = {"max_concurrency": 1}
-    jobs = {
+    jobs: dict[str, dict[str, Any]] = {
         "overlap-skip": gated | {"overlap_action": "SKIP"},
         "cancel-prev": {
             "type": "w.gate",

@@ -60,21 +60,22 @@ def test_a_batch_survives_the_death_of(kind: str, database_url: str, witness: Wi
 def test_deadlines_hold_without_a_dispatcher(witness: Witness) -> None:
     with Stack(workers=2, handlers=HANDLERS, kill_grace=1) as stack:
         batch_id = submit(stack, "demo.sleep", 1, param={"seconds": 60}, timeout=2)
-        counts = lambda: stack.call("batch.show", batch_id=batch_id)["counts"]  # noqa: E731
-        stack.wait_for(lambda: counts() == {"running": 1} or None, what="the start")
+        stack.wait_for(lambda: stack.counts(batch_id) == {"running": 1}, what="the start")
         stack.call("queue.pause", type="witness.short")
         supervisor = stack.processes()["supervisord"][0]
         os.kill(supervisor, signal.SIGSTOP)  # nobody starts another dispatcher
         try:
             stack.kill("dispatcher")
-            stack.wait_for(lambda: counts() == {"pending": 1} or None, 10, "the end of the run")
+            stack.wait_for(
+                lambda: stack.counts(batch_id) == {"pending": 1}, 10, "the end of the run"
+            )
         finally:
             os.kill(supervisor, signal.SIGCONT)
         assert stack.wait_batch(batch_id)["counts"] == {"fail": 1}
         paused = submit(stack, "witness.short", 5)
         other = submit(stack, "demo.noop", 5)
         stack.wait_batch(other)
-        assert stack.call("batch.show", batch_id=paused)["counts"] == {"pending": 5}
+        assert stack.counts(paused) == {"pending": 5}
         stack.call("queue.resume", type="witness.short")
         assert stack.wait_batch(paused)["status"] == "success"
 
@@ -108,14 +109,8 @@ def test_late_writes_of_a_keeper_that_was_declared_dead_are_refused(
         stack.wait_for(lambda: len(witness.lines("begin")) > 1 or None, 30, "the second run")
         shown = stack.wait_batch(batch_id)
         os.kill(keeper, signal.SIGCONT)
-        fenced = lambda: [  # noqa: E731
-            line
-            for name in ("worker-1", "worker-2")
-            for line in stack.log(name)
-            if line.get("action") in ("fenced", "declared_dead")
-        ]
-        stack.wait_for(lambda: fenced() or None, 20, "the refusal")
-        assert stack.call("batch.show", batch_id=batch_id)["counts"] == shown["counts"]
+        stack.wait_for(lambda: _refusals(stack), 20, "the refusal")
+        assert stack.counts(batch_id) == shown["counts"]
         assert only_task(stack, batch_id)["fence"] > first[2]
         assert submit_and_wait(stack) == "success"
 
@@ -164,11 +159,9 @@ def test_cancelled_async_tasks_end_and_leave_their_neighbours_alone(witness: Wit
     with Stack(workers=1, handlers=HANDLERS) as stack:
         neighbours = submit(stack, "witness.gate", 30, param={"gate": "open"})
         cancelled = submit(stack, "witness.gate", 300, param={"gate": "never"})
-        begun = lambda: len(witness.lines("begin")) == 330 or None  # noqa: E731
-        stack.wait_for(begun, what="the start of all of them")
+        stack.wait_for(lambda: len(witness.lines("begin")) == 330, what="the start of all of them")
         stack.call("batch.cancel", batch_id=cancelled, force=True)
-        counts = lambda: stack.call("batch.show", batch_id=cancelled)["counts"]  # noqa: E731
-        stack.wait_for(lambda: counts() == {"cancel": 300} or None, what="their end")
+        stack.wait_for(lambda: stack.counts(cancelled) == {"cancel": 300}, what="their end")
         last = stack.call("task.list", batch_id=cancelled, limit=1)["tasks"][0]["id"]
         assert "in gate" in stack.call("task.show", task_id=last)["info"]
         (witness.folder / "open").touch()
@@ -193,11 +186,10 @@ def test_the_handler_chooses_what_its_death_means(witness: Witness) -> None:
 def test_quick_tasks_do_not_wait_for_slow_ones() -> None:
     with Stack(workers=8) as stack:
         slow = submit(stack, "demo.sleep", 4, param={"seconds": 10})
-        running = lambda: stack.call("batch.show", batch_id=slow)["counts"].get("running")  # noqa: E731
-        stack.wait_for(lambda: running() == 4 or None, what="the slow ones running")
+        stack.wait_for(lambda: stack.counts(slow) == {"running": 4}, what="the slow ones running")
         quick = submit(stack, "demo.noop", 2000)
         assert stack.wait_batch(quick, 9)["counts"] == {"success": 2000}
-        assert running() == 4
+        assert stack.counts(slow) == {"running": 4}
 
 
 def test_the_queue_never_holds_more_than_its_capacity() -> None:
@@ -241,6 +233,16 @@ def submit_and_wait(stack: Stack) -> str:
 def only_task(stack: Stack, batch_id: int) -> dict[str, Any]:
     (task,) = stack.call("task.list", batch_id=batch_id)["tasks"]
     return stack.call("task.show", task_id=task["id"])
+
+
+def _refusals(stack: Stack) -> list[dict[str, Any]]:
+    """What the workers logged of late writes that were refused."""
+    return [
+        line
+        for name in ("worker-1", "worker-2")
+        for line in stack.log(name)
+        if line.get("action") in ("fenced", "declared_dead")
+    ]
 
 
 def _keeper_of(stack: Stack, runner: int) -> int | None:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from drumline.domain.rate import window_size
 from tests.mariadb import fresh_database
@@ -21,7 +22,12 @@ def test_nothing_is_skipped_whoever_is_killed(tmp_path: Path) -> None:
     total, rate, rounds = (200_000, 10_000, 3) if LONG else (60_000, 3_000, 1)
     chance = random.Random(10)
     window = window_size(rate, 0.0, 1)
-    settings = {"beat_interval": 0.3, "dead_after": 3.0, "lease": 2.0, "reap_interval": 0.3}
+    settings: dict[str, Any] = {
+        "beat_interval": 0.3,
+        "dead_after": 3.0,
+        "lease": 2.0,
+        "reap_interval": 0.3,
+    }
     with SweepStack(tmp_path, workers=2, **settings) as stack:
         stack.create("survivor", "w.mark", total, rate=rate)
         marks, starts = stack.marks("survivor"), [0]

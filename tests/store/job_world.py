@@ -117,6 +117,10 @@ class JobWorld(World):
         firing = self.at(job_id, second)
         return self.write(lambda tx: decisions.fire(tx, {firing.id: job_id}))[firing.id]
 
+    def try_fire(self, job_id: int, firing_id: int) -> Decision | None:
+        """Decide one firing now; None if it has been decided or taken back meanwhile."""
+        return self.write(lambda tx: decisions.fire(tx, {firing_id: job_id}).get(firing_id))
+
     def start(self, job_id: int, second: float, keeper: int) -> None:
         """A worker takes the run of a second."""
         (due,) = self.acquire(keeper, [self.at(job_id, second).id])
@@ -128,7 +132,9 @@ class JobWorld(World):
         ended = over_row(row, end)
         assert self.release(keeper, [ended]) == []
 
-    def run(self, job_id: int, second: float, keeper: int, end: End = End.SUCCESS) -> Decision:
+    def run_firing(
+        self, job_id: int, second: float, keeper: int, end: End = End.SUCCESS
+    ) -> Decision:
         """Fire, start and finish, all within the second."""
         decision = self.fire(job_id, second)
         self.start(job_id, second, keeper)

@@ -74,7 +74,7 @@ def handler(
 ) -> Registered:
     made = Sweep()
     made.type = "t"  # type: ignore[misc]
-    made.process = process  # type: ignore[method-assign]
+    made.process = process  # type: ignore[method-assign, assignment]
     made.timeout = timeout  # type: ignore[misc]
     made.retry = retry  # type: ignore[misc]
     return registered(made, "a test", process)[0]

@@ -120,7 +120,10 @@ def test_what_is_no_sweep_is_refused() -> None:
     assert sweeps.LONGEST_LATER == 86_400
 
 
-@pytest.mark.parametrize("answer", [True, 5, Later(-1), Later("soon"), Later(float("nan"))])
+LATER_BY_WORD = Later("soon")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", [True, 5, Later(-1), Later(float("nan")), LATER_BY_WORD])
 def test_prepare_returns_nothing_or_later(answer: Any) -> None:
     @sweep("s", prepare=lambda sweep: answer)
     def work(item: Item) -> None: ...

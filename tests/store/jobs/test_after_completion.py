@@ -1,5 +1,7 @@
 """Jobs that fire some time after their last run has ended."""
 
+from functools import partial
+
 from drumline.domain.verdict import End
 from drumline.store import firings, jobs, missed
 from tests.store.job_world import SECOND, START, JobWorld
@@ -11,7 +13,7 @@ def plan(world: JobWorld, job_id: int) -> list[float]:
     rows = world.database.read(lambda tx: jobs.idle_after_completion(tx, REGION, 10))
     for row in rows:
         assert row.id == job_id
-        world.write(lambda tx, row=row: firings.plan_after(tx, row))
+        world.write(partial(firings.plan_after, row=row))
     return world.seconds(job_id, "scheduled")
 
 

@@ -136,7 +136,7 @@ def test_a_decision_whose_commit_is_unknown_is_made_once(world: JobWorld) -> Non
 def test_a_manual_trigger_knows_only_concurrency(world: JobWorld) -> None:
     policies = {"overlap_action": "SKIP", "failure_action": "SKIP"}
     job_id, worker = world.job(max_concurrency=1, **policies), world.keeper()
-    world.run(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, End.ERROR)
     world.clock.at(1.5)
     task_id, decision = world.write(lambda tx: decisions.trigger(tx, job_id))
     assert decision.state is PENDING
@@ -151,7 +151,7 @@ def test_a_manual_trigger_knows_only_concurrency(world: JobWorld) -> None:
 
 def test_a_retry_by_hand_keeps_to_the_limit(world: JobWorld) -> None:
     job_id, worker = world.job(max_concurrency=1, concurrency_policy="SKIP"), world.keeper()
-    world.run(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, End.ERROR)
     world.write(lambda tx: decisions.admit_again(tx, job_id))
     world.fire(job_id, 2)
     with pytest.raises(Conflict, match="1 runs under way, its max_concurrency is 1"):

@@ -16,7 +16,7 @@ from tests.store.world import REGION
 
 def test_runs_are_listed_by_status_and_time_in_pages(desk: Desk, world: JobWorld) -> None:
     job_id, worker = world.job(name="busy", overlap_action="SKIP"), world.keeper()
-    world.run(job_id, 1, worker)
+    world.run_firing(job_id, 1, worker)
     world.fire(job_id, 2)
     world.start(job_id, 2, worker)
     world.fire(job_id, 3)
@@ -76,7 +76,7 @@ def test_a_trigger_says_what_it_did_and_why(desk: Desk, world: JobWorld) -> None
 
 def test_a_failed_run_is_retried_under_the_limit(desk: Desk, world: JobWorld) -> None:
     job_id, worker = world.job(max_concurrency=1), world.keeper()
-    world.run(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, End.ERROR)
     failed = world.at(job_id, 1).id
     world.fire(job_id, 2)
     with pytest.raises(Conflict, match="max_concurrency is 1"):

@@ -98,8 +98,7 @@ def scene(world: JobWorld) -> int:
     world.clock.at(4.5)
     world.materialise(job_id, 9)
     for second, status in ((1, TaskState.PENDING), (2, TaskState.SCHEDULED)):
-        firing = world.at(job_id, second)
-        decision = world.write(lambda tx, i=firing.id: decisions.fire(tx, {i: job_id}).get(i))
+        decision = world.try_fire(job_id, world.at(job_id, second).id)
         assert isinstance(decision, Decision) and decision.state is status
         if second == 1:
             world.start(job_id, 1, keeper)

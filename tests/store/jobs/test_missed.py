@@ -21,7 +21,7 @@ def gap(world: JobWorld, **values: object) -> int:
     worker = world.keeper()
     world.materialise(job_id, 20)
     for second in range(1, 6):
-        world.run(job_id, second, worker)
+        world.run_firing(job_id, second, worker)
     world.clock.at(60)
     return job_id
 

@@ -1,10 +1,12 @@
 """What becomes of a firing by its job's policies: while another runs, and after a failure."""
 
+from functools import partial
+
 import pytest
 
 from drumline.domain.firing import Decision
 from drumline.domain.verdict import End
-from drumline.store import decisions, retention, runs
+from drumline.store import retention, runs
 from drumline.store.tables import NOBODY
 from drumline.store.tx import Tx
 from tests.store.job_world import (
@@ -88,11 +90,9 @@ def test_cancel_prev_never_lets_two_run(world: JobWorld) -> None:
         old, new = world.dues([world.at(job_id, second).id]), world.at(job_id, second + 1)
 
         def replace(new_id: int = new.id) -> Decision | None:
-            return until_decided(
-                lambda: world.write(lambda tx: decisions.fire(tx, {new_id: job_id}).get(new_id))
-            )
+            return until_decided(lambda: world.try_fire(job_id, new_id))
 
-        _, decision = at_once(lambda old=old: runs.acquire(world.database, worker, old), replace)
+        _, decision = at_once(partial(runs.acquire, world.database, worker, old), replace)
         status = world.at(job_id, second).status
         assert isinstance(decision, Decision)
         if status == "running":
@@ -126,7 +126,7 @@ def test_parallel_ignores_the_limit_and_allow_does_not(world: JobWorld) -> None:
 def test_failure_retry_counts_on_until_it_succeeds(world: JobWorld, end: End) -> None:
     job_id, worker = world.job(failure_action="RETRY"), world.keeper()
     numbers = [
-        world.run(job_id, second, worker, how).run_attempt
+        world.run_firing(job_id, second, worker, how).run_attempt
         for second, how in enumerate((end, end, End.SUCCESS, end, End.SUCCESS), 1)
     ]
     assert numbers == [1, 2, 3, 1, 2]
@@ -135,14 +135,14 @@ def test_failure_retry_counts_on_until_it_succeeds(world: JobWorld, end: End) ->
 
 def test_failure_skip_skips_exactly_one(world: JobWorld) -> None:
     job_id, worker = world.job(failure_action="SKIP"), world.keeper()
-    assert world.run(job_id, 1, worker, End.ERROR).run_attempt == 1
+    assert world.run_firing(job_id, 1, worker, End.ERROR).run_attempt == 1
     skip = world.fire(job_id, 2)
     assert (skip.state, skip.cause, skip.run_attempt) == (SKIPPED, "failure", 2)
     assert world.at(job_id, 2).run_attempt == 2
-    assert world.run(job_id, 3, worker, End.ERROR).run_attempt == 3
+    assert world.run_firing(job_id, 3, worker, End.ERROR).run_attempt == 3
     assert world.fire(job_id, 4).state is SKIPPED
-    assert world.run(job_id, 5, worker).run_attempt == 5
-    assert world.run(job_id, 6, worker).run_attempt == 1
+    assert world.run_firing(job_id, 5, worker).run_attempt == 5
+    assert world.run_firing(job_id, 6, worker).run_attempt == 1
 
 
 def test_what_overlapped_the_failing_run_is_not_its_skip(world: JobWorld) -> None:
@@ -159,7 +159,7 @@ def test_what_overlapped_the_failing_run_is_not_its_skip(world: JobWorld) -> Non
 
 def test_a_misfire_after_the_failure_is_its_skip(world: JobWorld) -> None:
     job_id, worker = world.job(failure_action="SKIP"), world.keeper()
-    world.run(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, End.ERROR)
     world.clock.at(60)
     world.settle_missed(job_id)
     assert world.at(job_id, 49).cause == "misfire"
@@ -169,7 +169,7 @@ def test_a_misfire_after_the_failure_is_its_skip(world: JobWorld) -> None:
 
 def test_the_last_run_is_one_that_started(world: JobWorld) -> None:
     job_id, worker = world.job(failure_action="RETRY"), world.keeper()
-    world.run(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, End.ERROR)
     never = world.fire(job_id, 2)
     over = {"status": "cancel", "owner": NOBODY, "active_job_id": None}
     world.set_task(world.at(job_id, 2).id, finished_at=world.clock.now, **over)
@@ -184,11 +184,11 @@ def test_retention_keeps_what_the_next_decision_asks_for(world: JobWorld) -> Non
     yearly = world.job(name="yearly", failure_action="SKIP")
     often = world.job(name="often")
     worker = world.keeper()
-    world.run(yearly, 1, worker)
-    world.run(yearly, 2, worker, End.ERROR)
+    world.run_firing(yearly, 1, worker)
+    world.run_firing(yearly, 2, worker, End.ERROR)
     world.fire(yearly, 3)
     for second in (1, 2, 3):
-        world.run(often, second, worker)
+        world.run_firing(often, second, worker)
     world.clock.at(10_000)
     before = world.clock.now
 
