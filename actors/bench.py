@@ -314,7 +314,7 @@ class Bench:
         """Replace a runner that has run many tasks or has grown large, while it is idle."""
         if self.runner is None or not self.is_ready or not self.ledger.is_empty():
             return
-        most, memory = self.settings.runner_tasks, self.settings.runner_memory_mb
+        most, memory = self.settings.runner_max_tasks, self.settings.runner_max_memory_mb
         if (most and self.tasks_run >= most) or (
             memory and procfs.memory_mb(self.runner.pid) > memory
         ):

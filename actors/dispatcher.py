@@ -63,7 +63,7 @@ class Dispatcher:
         self.epoch = time.time_ns()
         self.queue = ReadyQueue(settings.queue_capacity)
         self.means = Means(settings.bundle_budget, settings.bundle_max)
-        self.depth = settings.bundle_depth
+        self.depth = settings.bundles_per_worker
         self.peers: dict[bytes, Peer] = {}
         self.watch: Watch[bytes] = Watch(EXPIRE_SECONDS, longest_gap=2 * BEAT_SECONDS)
         self.assigned: dict[int, tuple[bytes, str]] = {}

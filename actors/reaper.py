@@ -109,7 +109,7 @@ class Reaper:
 
     def bury(self, keeper: Row[Any]) -> None:
         """End what is left of a keeper on this host, then declare it dead."""
-        if self.is_local(keeper) and self.settings.kill_silent:
+        if self.is_local(keeper) and self.settings.kill_silent_workers:
             self.end_process(keeper.id, keeper.pid, keeper.pid_started)
         if self.database.write(lambda tx: keepers.close(tx, keeper.id, KeeperState.DEAD)):
             log.warning("A keeper is dead.", action="keeper_dead", keeper=keeper.id,

@@ -169,7 +169,7 @@ class Scanner:
         """How many sweeps this node may run: its share of all, and never more than set."""
         region, node = self.settings.region, self.settings.node_name
         demand = self.database.read(lambda tx: sweep_parts.demand(tx, region, node))
-        self.sweep_cap = node_cap(self.settings.most_sweeps, demand.wanted, demand.nodes)
+        self.sweep_cap = node_cap(self.settings.sweep_partition_limit, demand.wanted, demand.nodes)
         self.parts_here = demand.here
         self.reckon_at = self.loop.now() + self.settings.scan_interval
 
@@ -221,7 +221,7 @@ class Scanner:
     def timed(self) -> None:
         """Every 20 seconds: keep the batches, and see whether anything moves."""
         self.stall, stalled = observe(
-            self.stall, self.queued, self.finished, self.settings.stall_scans
+            self.stall, self.queued, self.finished, self.settings.stall_rounds
         )
         if stalled:
             metrics.stalls.inc()

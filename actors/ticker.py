@@ -66,7 +66,7 @@ class Ticker:
         self.rested = loop.now()
         self.following: Timer | None = None
         self.queues: Timer | None = None
-        self.step = int(settings.migrate_step * SECOND)
+        self.step = int(settings.materialise_ahead * SECOND)
         self.link = Link(
             loop,
             settings.endpoint("dispatcher"),
@@ -78,7 +78,7 @@ class Ticker:
         loop.call_later(0, self.guarded(self.sweep))
         loop.call_later(0, self.look)
         loop.call_every(LOOK_SECONDS, self.look)
-        loop.call_every(settings.sweep_interval, self.guarded(self.sweep))
+        loop.call_every(settings.unstarted_recheck_interval, self.guarded(self.sweep))
 
     def receive(self, message: AnyMessage) -> None:
         """Something is new, perhaps a job."""
@@ -271,7 +271,7 @@ class Ticker:
     # --- too late --------------------------------------------------------------------------------
 
     def settle_missed(self, job_id: int) -> None:
-        bound = self.settings.catch_up_bound
+        bound = self.settings.catch_up_limit
         try:
             misfire = self.database.write(lambda tx: missed.settle(tx, job_id, bound))
         except (Raced, IntegrityError):

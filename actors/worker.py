@@ -72,7 +72,7 @@ class Keeper:
         self.leaving: Timer | None = None
         loop.on_signal(signal.SIGTERM, self.drain)
         loop.on_signal(signal.SIGCHLD, self.bench.child_died)
-        loop.call_every(settings.beat_interval, self.beat)
+        loop.call_every(settings.heartbeat_interval, self.beat)
         self.register()
 
     @property

@@ -8,64 +8,6 @@ import click
 
 from drumline.commands import groups, terminal
 
-SETTINGS = """\
-# Drumline's settings. Each can also be set from the environment: DRUMLINE_HTTP_PORT=8200.
-# What is commented out shows the default. `drumline config show` lists all of them.
-
-# Modules of handlers. The directory in which `drumline up` is called is searched first.
-imports = ["handlers"]
-
-# --- where ---
-
-# Sockets, logs and the API token; a relative path is beside this file.
-# run_dir = "var"
-
-# Without it: SQLite in run_dir. Several machines need a server:
-# database_url = "mysql://drumline:secret@db.example/drumline"
-
-# Where REST, the dashboard and /metrics are served. Beyond 127.0.0.1 put TLS in front of it.
-# http_host = "127.0.0.1"
-# http_port = 8127
-
-# A node touches only the work of its region.
-# region = "default"
-
-# --- how much ---
-
-# Worker processes; 0 means two for each core, 32 at most.
-# workers = 0
-
-# Tasks that wait in memory, ready to start. The rest waits in the database.
-# queue_capacity = 1000
-
-# Replace a runner after so many tasks, or above so much memory; 0 means never.
-# runner_tasks = 0
-# runner_memory_mb = 0
-
-# --- how it ends ---
-
-# How long running tasks may go on when Drumline is stopped, before they are given back.
-# drain_seconds = 30.0
-
-# How long a task that is to stop has to clean up, before it is killed.
-# kill_grace = 2.0
-
-# Deaths of its worker after which a task is quarantined.
-# deaths_allowed = 3
-
-# How long finished tasks and batches are kept, and who did what.
-# keep_finished_days = 30.0
-# keep_audit_days = 90.0
-
-# --- who is told ---
-
-# Signed messages when a batch ends, a job fails, a task is quarantined or a sweep stops.
-# [[webhooks]]
-# name = "ops"
-# url = "https://ops.example/drumline"
-# secret_env = "OPS_SECRET"
-"""
-
 HANDLERS = '''\
 """Handlers of this project. They run in Drumline's workers and in none of its other processes."""
 
@@ -125,10 +67,14 @@ register("server", Resize)
 @groups.root.command("init", epilog="drumline init")
 def init() -> None:
     """Write drumline.toml and an example handlers.py here. Nothing is overwritten."""
+    from drumline import settings_reference
     from drumline.config import FILE_NAME
     from drumline.errors import Conflict
 
-    files = {Path(FILE_NAME): SETTINGS, Path("handlers.py"): HANDLERS}
+    files = {
+        Path(FILE_NAME): settings_reference.init_file("handlers"),
+        Path("handlers.py"): HANDLERS,
+    }
     there = [str(path) for path in files if path.exists()]
     if there:
         raise Conflict(reason=f"There already is {' and '.join(there)}; nothing was written")

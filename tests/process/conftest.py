@@ -20,7 +20,7 @@ def stack(
     if request.param == "mariadb":
         database = fresh_database(request.getfixturevalue("mariadb_server_url"))
     failed = request.session.testsfailed
-    with database as url, JobStack(folder, url, beat_interval=0.5) as stack:
+    with database as url, JobStack(folder, url, heartbeat_interval=0.5) as stack:
         yield stack
         if request.session.testsfailed > failed:
             stack.show_logs()

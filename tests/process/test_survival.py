@@ -99,7 +99,7 @@ def test_late_writes_of_a_keeper_that_was_declared_dead_are_refused(
     mariadb_url: str, witness: Witness
 ) -> None:
     with Stack(
-        mariadb_url, workers=2, handlers=HANDLERS, dead_after=3, lease=2, kill_silent=False
+        mariadb_url, workers=2, handlers=HANDLERS, dead_after=3, lease=2, kill_silent_workers=False
     ) as stack:
         batch_id = submit(stack, "witness.short", 1, param={"seconds": 1})
         stack.wait_for(lambda: witness.lines("begin") or None, what="the start")

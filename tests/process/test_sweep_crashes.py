@@ -23,7 +23,7 @@ def test_nothing_is_skipped_whoever_is_killed(tmp_path: Path) -> None:
     chance = random.Random(10)
     window = window_size(rate, 0.0, 1)
     settings: dict[str, Any] = {
-        "beat_interval": 0.3,
+        "heartbeat_interval": 0.3,
         "dead_after": 3.0,
         "lease": 2.0,
         "reap_interval": 0.3,
@@ -78,7 +78,8 @@ def test_partitions_spread_over_nodes_and_pass_on_when_one_dies(
     mariadb_server_url: str, tmp_path: Path
 ) -> None:
     settings: dict[str, object] = {
-        "workers": 4, "beat_interval": 0.3, "lease": 2.0, "dead_after": 3.0, "reap_interval": 0.3,
+        "workers": 4, "heartbeat_interval": 0.3, "lease": 2.0, "dead_after": 3.0,
+        "reap_interval": 0.3,
     }  # fmt: skip
     with (
         fresh_database(mariadb_server_url) as url,

@@ -23,7 +23,7 @@ def stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SweepStack]:
     folder = tmp_path_factory.mktemp("witness")
-    settings: dict[str, Any] = {"workers": 4, "beat_interval": 0.5, "kill_grace": 0.5}
+    settings: dict[str, Any] = {"workers": 4, "heartbeat_interval": 0.5, "kill_grace": 0.5}
     if request.param == "sqlite":
         with SweepStack(folder, **settings) as stack:
             yield stack

@@ -72,7 +72,7 @@ class HttpHandler(Handler):
             from drumline.handlers.http.client import HttpClient
 
             settings = self._settings or load()
-            keep = settings.http_response_kept
+            keep = settings.http_response_kept_bytes
             client = self._clients[loop] = HttpClient(AddressRules.of(settings), keep=keep)
         return client
 
