@@ -8,8 +8,9 @@ import signal
 
 import structlog
 
-from drumline import config, logs
+from drumline import config
 from drumline.errors import DrumlineError, WrongUse
+from drumline.telemetry import logs
 
 KINDS = ("scanner", "dispatcher", "worker", "ticker", "reaper", "gateway")
 

@@ -15,28 +15,25 @@ from typing import Any
 import structlog
 from sqlalchemy import Row
 
-from actors.link import Link
-from actors.loop import Loop
-from drumline import metrics, processes
+from actors.dispatcher_connection import DispatcherConnection
+from actors.event_loop import EventLoop
 from drumline.config import Settings
-from drumline.domain.items import FOLDER as ITEMS
-from drumline.domain.verdict import Limits
+from drumline.domain.release import RetryLimits
 from drumline.errors import StoreUnavailable
 from drumline.runner.blackbox import BlackBox
-from drumline.store import (
-    alarms,
-    audit,
-    callbacks,
-    holdings,
-    keepers,
-    retention,
-    schema,
-    sweep_log,
-)
+from drumline.store import schema
+from drumline.store.admin import alarms, audit
 from drumline.store.database import Database
-from drumline.store.keepers import KeeperState
-from protocol.liveness import Watch
-from protocol.messages import Hello, Trigger
+from drumline.store.job import callbacks
+from drumline.store.node import keepers
+from drumline.store.node.keepers import KeeperState
+from drumline.store.sweep import sweep_log
+from drumline.store.task import holdings, retention
+from drumline.sweep_items.reader import FOLDER as ITEMS
+from drumline.system import processes
+from drumline.telemetry import metrics
+from protocol.liveness import SilenceDetector
+from protocol.messages import Register, Trigger
 
 log = structlog.get_logger()
 
@@ -48,19 +45,21 @@ DAY = 86_400_000_000
 class Reaper:
     """One per node."""
 
-    def __init__(self, settings: Settings, loop: Loop, database: Database) -> None:
+    def __init__(self, settings: Settings, loop: EventLoop, database: Database) -> None:
         self.settings = settings
         self.database = database
         self.loop = loop
-        self.limits = Limits(settings.timeout_retries, settings.deaths_allowed)
-        self.watch: Watch[int] = Watch(settings.dead_after, longest_gap=settings.dead_after / 2)
+        self.limits = RetryLimits(settings.timeout_retries, settings.deaths_allowed)
+        self.watch: SilenceDetector[int] = SilenceDetector(
+            settings.dead_after, longest_gap=settings.dead_after / 2
+        )
         self.beats: dict[int, int] = {}
         self.local: dict[int, tuple[int, int]] = {}
         self.reached = loop.now()
-        self.link = Link(
+        self.link = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
-            hello=lambda: Hello("reaper", "reaper", os.getpid()),
+            hello=lambda: Register("reaper", "reaper", os.getpid()),
             receive=lambda message: None,
         )
         loop.on_signal(signal.SIGTERM, loop.stop)
@@ -200,7 +199,7 @@ class Reaper:
 
 
 def run(settings: Settings) -> None:
-    loop = Loop()
+    loop = EventLoop()
     # It must not wait for ever behind a stopped writer: it is the one who ends it.
     database = Database(
         settings.database, patience=settings.reap_interval, webhooks=settings.webhooks

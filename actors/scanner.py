@@ -13,20 +13,32 @@ import signal
 
 import structlog
 
-from actors.link import Link
-from actors.loop import Loop, Timer
-from drumline import metrics
+from actors.dispatcher_connection import DispatcherConnection
+from actors.event_loop import EventLoop, Timer
 from drumline.config import Settings
-from drumline.domain.stall import Stall, observe
+from drumline.domain.dispatch.stall import StallState, observe
 from drumline.domain.states import BATCH_FINISHED
-from drumline.domain.sweep import PARTS, node_cap
-from drumline.domain.task import Due
+from drumline.domain.sweeps.sweep import PARTS, node_cap
+from drumline.domain.task import DueTask
 from drumline.errors import DrumlineError, StoreUnavailable
-from drumline.store import batches, pauses, scan, schema, spreads, sweep_parts
+from drumline.store import schema
+from drumline.store.batch import batches, operations
 from drumline.store.database import Database
-from drumline.store.scan import Cursor
+from drumline.store.node import pauses
+from drumline.store.sweep import partitions
+from drumline.store.task import scan
+from drumline.store.task.scan import Cursor
 from drumline.store.tx import Tx
-from protocol.messages import AnyMessage, Ask, Feed, Hello, Room, Told, Trigger
+from drumline.telemetry import metrics
+from protocol.messages import (
+    AnyMessage,
+    DispatcherReply,
+    DispatcherRequest,
+    Feed,
+    FeedRequest,
+    Register,
+    Trigger,
+)
 
 log = structlog.get_logger()
 
@@ -40,14 +52,14 @@ SPREAD_HALTED = 5_000_000
 class Scanner:
     """One per node."""
 
-    def __init__(self, settings: Settings, loop: Loop, database: Database) -> None:
+    def __init__(self, settings: Settings, loop: EventLoop, database: Database) -> None:
         self.settings = settings
         self.loop = loop
         self.database = database
         self.room = 0
         self.fed: set[int] = set()
         self.cursor: Cursor | None = None
-        self.soon: list[tuple[int, int, int, Due]] = []
+        self.soon: list[tuple[int, int, int, DueTask]] = []
         self.held: dict[int, int] = {}
         self.known_batches: dict[int, bytes] = {}
         self.paused: tuple[str, ...] = ()
@@ -61,13 +73,13 @@ class Scanner:
         self.timer: Timer | None = None
         self.queued = 0
         self.finished = 0
-        self.stall = Stall()
+        self.stall = StallState()
         self.upkeep_after = 0
         self.upkeep_asked = False
-        self.link = Link(
+        self.link = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
-            hello=lambda: Hello("scanner", "scanner", os.getpid()),
+            hello=lambda: Register("scanner", "scanner", os.getpid()),
             receive=self.receive,
             connected=self.forget,
         )
@@ -79,11 +91,11 @@ class Scanner:
 
     def receive(self, message: AnyMessage) -> None:
         match message:
-            case Room():
+            case FeedRequest():
                 self.told_room(message)
             case Trigger():
                 self.restart()
-            case Told():
+            case DispatcherReply():
                 pass
             case _:
                 log.warning("An unexpected message was ignored.", action="unexpected_message",
@@ -96,7 +108,7 @@ class Scanner:
         self.cursor = None
         self.told = None
 
-    def told_room(self, message: Room) -> None:
+    def told_room(self, message: FeedRequest) -> None:
         moved = message.finished != self.finished
         self.fed.difference_update(message.left)
         self.parts.difference_update(message.left)
@@ -168,12 +180,14 @@ class Scanner:
     def reckon(self) -> None:
         """How many sweeps this node may run: its share of all, and never more than set."""
         region, node = self.settings.region, self.settings.node_name
-        demand = self.database.read(lambda tx: sweep_parts.demand(tx, region, node))
+        demand = self.database.read(lambda tx: partitions.demand(tx, region, node))
         self.sweep_cap = node_cap(self.settings.sweep_partition_limit, demand.wanted, demand.nodes)
         self.parts_here = demand.here
         self.reckon_at = self.loop.now() + self.settings.scan_interval
 
-    def page(self, tx: Tx, horizon: int, wanted: int) -> tuple[list[tuple[Cursor, int]], list[Due]]:
+    def page(
+        self, tx: Tx, horizon: int, wanted: int
+    ) -> tuple[list[tuple[Cursor, int]], list[DueTask]]:
         """The next ids in order, and the tasks behind those we have not passed on yet."""
         found = scan.ids(tx, self.settings.region, horizon, self.cursor, wanted)
         fresh = [
@@ -187,7 +201,7 @@ class Scanner:
         dues.sort(key=lambda due: (-due.priority, due.due_at, due.id))
         return found, [due for due in self.admitted(dues) if not self.is_paused(due)]
 
-    def admitted(self, dues: list[Due]) -> list[Due]:
+    def admitted(self, dues: list[DueTask]) -> list[DueTask]:
         """Without partitions that could not start here: they would take others' room."""
         # A new dispatcher does not know at once what its workers have; the database does.
         room = max(0, self.sweep_cap - max(len(self.parts), self.parts_here))
@@ -195,10 +209,10 @@ class Scanner:
         refused = set(parts[room:])
         return [due for due in dues if due.id not in refused] if refused else dues
 
-    def is_paused(self, due: Due) -> bool:
+    def is_paused(self, due: DueTask) -> bool:
         return due.type in self.paused or pauses.EVERYTHING in self.paused
 
-    def send(self, ready: list[Due]) -> None:
+    def send(self, ready: list[DueTask]) -> None:
         """Send what is due: what was just read, and what was held until its time."""
         now = self.database.now()
         while self.soon and self.soon[0][0] <= now and len(ready) < self.room:
@@ -227,7 +241,7 @@ class Scanner:
             metrics.stalls.inc()
             log.warning("The queue grows and nothing ends; the workers are recycled.",
                         action="stall", queued=self.queued)  # fmt: skip
-            self.link.send(Ask(0, "recycle"))
+            self.link.send(DispatcherRequest(0, "recycle"))
             self.restart()
         self.upkeep()
 
@@ -257,7 +271,7 @@ class Scanner:
             # Whoever began it is most likely at it; it is ours only if it has come to a halt.
             if row.updated_at > self.database.now() - SPREAD_HALTED:
                 return
-            spreads.carry_out(self.database, batch_id, seconds=1.0)
+            operations.run_operation(self.database, batch_id, seconds=1.0)
             self.upkeep_asked = True
             row = self.database.read(lambda tx: batches.get(tx, batch_id))
         if batches.is_miscounted(row):
@@ -274,7 +288,7 @@ class Scanner:
 
 
 def run(settings: Settings) -> None:
-    loop = Loop()
+    loop = EventLoop()
     database = Database(settings.database, webhooks=settings.webhooks)
     schema.require(database)
     scanner = Scanner(settings, loop, database)

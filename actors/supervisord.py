@@ -20,20 +20,20 @@ from pathlib import Path
 from supervisor import supervisord
 from supervisor.options import ServerOptions
 
-from drumline import cli
-from drumline.supervisor import GO
+from drumline.cli.main import main as drumline_main
+from drumline.node.supervisor import GO
 
 SHARED = (
     "actors.__main__",
-    "actors.database_thread",
-    "actors.link",
-    "drumline.commands.actor",
+    "actors.worker.database_thread",
+    "actors.dispatcher_connection",
+    "drumline.commands.node.actor",
     "drumline.runner.frames",
     "drumline.store.schema",
     "prometheus_client",
 )
 """What most processes import. Nothing that opens a file, starts a thread or makes a socket: it
-would be shared too. So not `drumline.metrics`, which opens a file for each process."""
+would be shared too. So not `drumline.telemetry.metrics`, which opens a file for each process."""
 ARG_START, ARG_END = 45, 46
 """Where the arguments lie in memory, as places in /proc/self/stat after the program's name."""
 
@@ -83,7 +83,7 @@ def _become(argv: Sequence[str], env: Mapping[str, str]) -> int:
     sys.argv[:] = argv
     _show(argv)
     try:
-        cli.main()
+        drumline_main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except BaseException:

@@ -17,19 +17,20 @@ import structlog
 from sqlalchemy import Row
 from sqlalchemy.exc import IntegrityError
 
-from actors.link import Link
-from actors.loop import Loop, Timer
-from drumline import metrics
+from actors.dispatcher_connection import DispatcherConnection
+from actors.event_loop import EventLoop, Timer
 from drumline.config import Settings
-from drumline.domain.firing import Decision
-from drumline.domain.schedule import horizon
+from drumline.domain.jobs.firing import Decision
+from drumline.domain.jobs.schedule import horizon
 from drumline.domain.states import TaskState
 from drumline.errors import StoreUnavailable, WrongUse
-from drumline.store import decisions, firings, jobs, missed, schema
+from drumline.store import schema
 from drumline.store.database import Database
-from drumline.store.runs import Raced
+from drumline.store.job import decisions, firings, jobs, missed
+from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
-from protocol.messages import AnyMessage, Ask, Hello, Trigger
+from drumline.telemetry import metrics
+from protocol.messages import AnyMessage, DispatcherRequest, Register, Trigger
 
 log = structlog.get_logger()
 
@@ -55,7 +56,7 @@ BROKEN = 600 * SECOND
 class Ticker:
     """One per node."""
 
-    def __init__(self, settings: Settings, loop: Loop, database: Database) -> None:
+    def __init__(self, settings: Settings, loop: EventLoop, database: Database) -> None:
         self.settings = settings
         self.region = settings.region
         self.loop = loop
@@ -67,10 +68,10 @@ class Ticker:
         self.following: Timer | None = None
         self.queues: Timer | None = None
         self.step = int(settings.materialise_ahead * SECOND)
-        self.link = Link(
+        self.link = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
-            hello=lambda: Hello("ticker", "ticker", os.getpid()),
+            hello=lambda: Register("ticker", "ticker", os.getpid()),
             receive=self.receive,
         )
         loop.on_signal(signal.SIGTERM, loop.stop)
@@ -241,7 +242,7 @@ class Ticker:
         for group in _groups(due):
             try:
                 self.announce(group, self.database.write(partial(decisions.fire, firings=group)))
-            except Raced:
+            except RaceLost:
                 for firing_id, job_id in group.items():
                     self.guarded(partial(self.decide_one, firing_id, job_id))()
         if due:
@@ -254,7 +255,7 @@ class Ticker:
             try:
                 self.announce(one, self.database.write(partial(decisions.fire, firings=one)))
                 return
-            except Raced:
+            except RaceLost:
                 continue
 
     def announce(self, group: Mapping[int, int], decisions: Mapping[int, Decision]) -> None:
@@ -264,7 +265,7 @@ class Ticker:
             if decision.state is TaskState.SCHEDULED:
                 self.queues = self.kept_up(self.queues, True, QUEUE_SECONDS, self.start_queued)
             for task_id in decision.cancel:
-                self.link.send(Ask(0, "kill", task_id=task_id))
+                self.link.send(DispatcherRequest(0, "kill", task_id=task_id))
             log.info("A firing was decided.", action="firing", job_id=job_id, task_id=firing_id,
                      state=decision.state.value, reason=decision.reason)  # fmt: skip
 
@@ -274,7 +275,7 @@ class Ticker:
         bound = self.settings.catch_up_limit
         try:
             misfire = self.database.write(lambda tx: missed.settle(tx, job_id, bound))
-        except (Raced, IntegrityError):
+        except (RaceLost, IntegrityError):
             return  # another is at it; the next look sees what is left
         if misfire is not None:
             metrics.misfires.inc()
@@ -297,7 +298,7 @@ class Ticker:
         for job_id in self.database.read(partial(decisions.startable_jobs, region=self.region)):
             try:
                 started = self.database.write(partial(decisions.start_queued, job_id=job_id))
-            except Raced:
+            except RaceLost:
                 continue  # the next round looks again
             if started:
                 self.link.send(Trigger())
@@ -323,7 +324,7 @@ def _groups(due: Sequence[Row[Any]]) -> list[dict[int, int]]:
 
 
 def run(settings: Settings) -> None:
-    loop = Loop()
+    loop = EventLoop()
     database = Database(settings.database)
     schema.require(database)
     ticker = Ticker(settings, loop, database)

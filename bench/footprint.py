@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from bench.figure import Figure
-from drumline import procfs
+from drumline.system import procfs
 from tests.stack import Stack
 
 

@@ -8,10 +8,13 @@ from contextlib import closing, contextmanager
 
 from bench.figure import Figure
 from drumline.domain.policy import HandlerSpec
+from drumline.domain.release import RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import ACQUIRED
-from drumline.domain.verdict import End, Limits, Outcome
-from drumline.store import batches, keepers, runs, scan, schema, spreads, tasks
+from drumline.store import schema
+from drumline.store.batch import batches, operations
 from drumline.store.database import Database
+from drumline.store.node import keepers
+from drumline.store.task import runs, scan, tasks
 from drumline.store.tx import Tx
 from tests.mariadb import MariaDB
 from tests.stack import Stack
@@ -88,11 +91,11 @@ def acquire_and_release(url: str, count: int) -> float:
         )
         row = {"batch_id": batch_id, "type": "t", "target_type": "t", "timeout_ms": 1000}
         tasks.add_to_batch(tx, batch_id, [tasks.new_row(tx.now, region, row)] * count)
-        spreads.open_batch(tx, batches.get(tx, batch_id), spread=False)
+        operations.open_batch(tx, batches.get(tx, batch_id), spread=False)
         return keepers.register(tx, name="limit", region=region, node="bench", pid=1, pid_started=1)
 
     keeper_id = database.write(fill)
-    limits, handler = Limits(2, 3), HandlerSpec("t", "t")
+    limits, handler = RetryLimits(2, 3), HandlerSpec("t", "t")
     found = database.read(lambda tx: scan.ids(tx, region, tx.now, None, count))
     ids = [cursor.id for cursor, _ in found]
     spent = 0.0
@@ -102,7 +105,7 @@ def acquire_and_release(url: str, count: int) -> float:
         begun = time.perf_counter()
         won = runs.acquire(database, keeper_id, dues)
         ended = [
-            runs.Ended(
+            runs.FinishedRun(
                 id=due.id,
                 fence=due.fence,
                 status=ACQUIRED[due.status],
@@ -112,7 +115,7 @@ def acquire_and_release(url: str, count: int) -> float:
                 failures=0,
                 deaths=0,
                 due_at=due.due_at,
-                outcome=Outcome(End.SUCCESS),
+                outcome=RunOutcome(RunEnd.SUCCESS),
                 handler=handler,
                 worker="bench",
             )

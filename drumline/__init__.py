@@ -11,7 +11,7 @@ from drumline.handlers.sweep import Item, Later, Preparation, Refused, Sweep, re
 from drumline.task import Task
 
 if TYPE_CHECKING:
-    from drumline.client import Client
+    from drumline.client.client import Client
 
 __all__ = [
     "Change",
@@ -37,7 +37,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load what needs sockets only when it is asked for: a runner needs none."""
     if name == "Client":
-        from drumline.client import Client
+        from drumline.client.client import Client
 
         return Client
     raise AttributeError(f"module 'drumline' has no attribute {name!r}")

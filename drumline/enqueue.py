@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.exc import DBAPIError
 
-    from drumline.commands.base import Change
+    from drumline.command_layer.base import ChangeCommand
     from drumline.store.tx import Tx
 
 # SQL is imported when it is needed: `from drumline import enqueue` must cost a runner nothing.
@@ -54,7 +54,7 @@ def enqueue(
     Raises UnknownHandler if no runner of the region can run it, and Conflict if an unfinished
     task of the type has the same instance id. The region is this node's unless it is named.
     """
-    from drumline.commands.task_schedule import TaskSchedule
+    from drumline.commands.task.schedule import TaskSchedule
 
     terms = _terms(type, at, delay, priority, timeout, target_type)
     with _transaction(connection) as tx:
@@ -78,8 +78,8 @@ def enqueue_many(
     region: str | None = None,
 ) -> int:
     """Write one task for each param, in bulk, and return how many."""
-    from drumline.commands.targets import PIECE
-    from drumline.commands.task_schedule_many import TaskScheduleMany
+    from drumline.command_layer.targets import PIECE
+    from drumline.commands.task.schedule_many import TaskScheduleMany
 
     terms = _terms(type, at, delay, priority, timeout, target_type)
     left, names = iter(params), None if instances is None else iter(instances)
@@ -101,7 +101,7 @@ def _terms(
     timeout: float | None,
     target_type: str | None,
 ) -> dict[str, Any]:
-    from drumline.sending import written
+    from drumline.client.payload import written
 
     return {
         "type": type,
@@ -113,13 +113,15 @@ def _terms(
     }
 
 
-def _change(tx: Tx, region: str | None, kind: type[Change], arguments: dict[str, Any]) -> Any:
+def _change(
+    tx: Tx, region: str | None, kind: type[ChangeCommand], arguments: dict[str, Any]
+) -> Any:
     """What the gateway does with this command, on the caller's connection."""
     import msgspec
     from sqlalchemy.exc import IntegrityError
 
     from drumline import config
-    from drumline.commands.base import Context, read
+    from drumline.command_layer.base import Context, read
 
     settings = config.load()
     if region is not None:

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from drumline.domain.task import (
-    BatchFacts,
-    Body,
-    Due,
-    RunFacts,
+    BatchInfo,
+    DueTask,
+    RunInfo,
+    TaskBody,
     decode_batch,
     decode_body,
     decode_run,
@@ -28,7 +28,7 @@ class Task:
         "callback_url", "env", "fence", "id", "status", "target_type", "type",
     )  # fmt: skip
 
-    def __init__(self, due: Due, callback: tuple[str, str] | None = None) -> None:
+    def __init__(self, due: DueTask, callback: tuple[str, str] | None = None) -> None:
         self.id = due.id
         self.type = due.type
         self.target_type = due.target_type
@@ -42,7 +42,7 @@ class Task:
         self.callback_url: str | None = callback and callback[0]
         """Where this very attempt can be called back, if its handler asks for callbacks."""
         self.callback_token: str | None = callback and callback[1]
-        self._body: Body | bytes = due.body
+        self._body: TaskBody | bytes = due.body
         self._param: Any = _UNREAD
         self._before: Any = _UNREAD
         self._after: Any = _UNREAD
@@ -52,7 +52,7 @@ class Task:
         return f"<Task {self.id} {self.type} attempt {self.attempt}>"
 
     @property
-    def body(self) -> Body:
+    def body(self) -> TaskBody:
         if isinstance(self._body, bytes):
             self._body = decode_body(self._body)
         return self._body
@@ -83,14 +83,14 @@ class Task:
         self._before, self._after = before, after
 
     @property
-    def batch(self) -> BatchFacts | None:
+    def batch(self) -> BatchInfo | None:
         """What is known of the batch this task belongs to."""
         if self._batch is _UNREAD:
             self._batch = None if self.body.batch is None else decode_batch(self.body.batch)
         return self._batch  # type: ignore[no-any-return]  # set just above
 
     @property
-    def run(self) -> RunFacts | None:
+    def run(self) -> RunInfo | None:
         """The firing of a job that this task is the run of."""
         return None if self.body.run is None else decode_run(self.body.run)
 

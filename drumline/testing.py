@@ -34,18 +34,18 @@ from typing import Any
 
 import msgspec
 
-from drumline.domain.part import HookParam
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import TaskState
-from drumline.domain.sweep import SweepState, may_change_extra
-from drumline.domain.task import BatchFacts, Body, Due, encode_body
+from drumline.domain.sweeps.partition import HookParam
+from drumline.domain.sweeps.sweep import SweepState, may_change_extra
+from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_body
 from drumline.errors import WrongUse
 from drumline.handlers.base import METHODS, FunctionHandler, Handler, Registered, specs_of
 from drumline.handlers.registry import registry
-from drumline.handlers.sweep import Item, Later, Parts, Running, Sweep, registered
+from drumline.handlers.sweep import Item, Later, PartitionHandler, RunningSweep, Sweep, registered
 from drumline.runner.execute import Life, begun, drive, drive_async, life, result_text
-from drumline.runner.sweep.feeder import extra_text
 from drumline.runner.sweep.hooks import awaited, run_hook
+from drumline.runner.sweep.item_window import extra_text
 from drumline.task import Task
 
 __all__ = ["Outcome", "Swept", "run", "run_sweep"]
@@ -98,7 +98,7 @@ def run(
     after_update: Any = None,
     attempt: int = 1,
     rollback: bool = False,
-    batch: BatchFacts | None = None,
+    batch: BatchInfo | None = None,
     fence: int = 1,
     catch: bool = False,
 ) -> Outcome:
@@ -107,7 +107,7 @@ def run(
     spec = registered.spec
     if rollback and not spec.rolls_back:
         raise WrongUse(reason=f"{spec.origin} has no rollback method")
-    body = Body(
+    body = TaskBody(
         region="test" if batch is None or batch.region is None else batch.region,
         target_id=target_id,
         target_name=target_name,
@@ -120,7 +120,7 @@ def run(
         run=None,
     )
     task = Task(
-        Due(
+        DueTask(
             id=1,
             version=fence - 1,
             status=TaskState.ROLLBACK_PENDING if rollback else TaskState.PENDING,
@@ -267,7 +267,7 @@ def run_sweep(
     return swept
 
 
-class _Rehearsal(Running):
+class _Rehearsal(RunningSweep):
     """What items share in a test."""
 
     sweep_id, fence = 1, 1
@@ -300,6 +300,6 @@ def _found_sweep(handler: Any) -> tuple[HandlerSpec, Sweep]:
         return parts.spec, handler
     for spec in registry.manifest():
         found = registry[spec.key].handler
-        if isinstance(found, Parts) and handler in (spec.type, found.sweep.process):
+        if isinstance(found, PartitionHandler) and handler in (spec.type, found.sweep.process):
             return spec, found.sweep
     raise WrongUse(reason=f"{handler!r} is no registered handler of sweeps")

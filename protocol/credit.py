@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Outbox(Generic[T]):
+class BundleSender(Generic[T]):
     """The dispatcher's half for one worker: which tasks it has, and what it has not confirmed."""
 
     def __init__(self, held: Collection[int] = ()) -> None:
@@ -66,7 +66,7 @@ class Outbox(Generic[T]):
         return bundles
 
 
-class Inbox:
+class BundleReceiver:
     """The worker's half: each bundle once, whatever is repeated."""
 
     def __init__(self) -> None:

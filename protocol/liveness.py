@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 Peer = TypeVar("Peer", bound=Hashable)
 
 
-class Watch(Generic[Peer]):
+class SilenceDetector(Generic[Peer]):
     """Remembers when each peer was last heard, and says who has been silent for too long."""
 
     def __init__(self, limit: float, longest_gap: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from drumline.domain.task import Due
+from drumline.domain.task import DueTask
 
 VERSION = 1
 
@@ -19,7 +19,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unk
     """The root of all messages."""
 
 
-class TypeFacts(msgspec.Struct, frozen=True, array_like=True):
+class HandlerSummary(msgspec.Struct, frozen=True, array_like=True):
     """What a dispatcher needs to know of a handler to cut bundles for it."""
 
     key: str
@@ -35,7 +35,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     seconds: float
 
 
-class Running(msgspec.Struct, frozen=True, array_like=True):
+class LongRun(msgspec.Struct, frozen=True, array_like=True):
     """A task that has been running for a while, and how long it still may."""
 
     task_id: int
@@ -46,28 +46,28 @@ class Running(msgspec.Struct, frozen=True, array_like=True):
 # --- from a peer to the dispatcher -------------------------------------------------------------
 
 
-class Hello(Message, frozen=True):
+class Register(Message, frozen=True):
     """I am here. Sent until a Welcome comes; a worker says what it can do and what it holds."""
 
     kind: str
     name: str
     pid: int
     incarnation: int = 0
-    types: tuple[TypeFacts, ...] = ()
+    types: tuple[HandlerSummary, ...] = ()
     async_slots: int = 0
     held: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
 
 
-class Beat(Message, frozen=True):
+class Heartbeat(Message, frozen=True):
     """I live. A worker adds the last bundle it received, what it holds, and what runs long."""
 
     received: int = 0
     held: tuple[int, ...] = ()
-    running: tuple[Running, ...] = ()
+    running: tuple[LongRun, ...] = ()
 
 
-class Done(Message, frozen=True):
+class TasksReleased(Message, frozen=True):
     """These tasks have left my hands, for whatever reason; the database knows which."""
 
     received: int
@@ -79,7 +79,7 @@ class Done(Message, frozen=True):
 class Feed(Message, frozen=True):
     """Tasks that are due, the types that are paused, and how many sweeps may run here."""
 
-    dues: tuple[Due, ...]
+    dues: tuple[DueTask, ...]
     paused: tuple[str, ...] = ()
     sweep_cap: int = 0
 
@@ -87,10 +87,10 @@ class Feed(Message, frozen=True):
 class Trigger(Message, frozen=True):
     """New work may be there; passed on to the scanner. What is new and due may come with it."""
 
-    dues: tuple[Due, ...] = ()
+    dues: tuple[DueTask, ...] = ()
 
 
-class Ask(Message, frozen=True):
+class DispatcherRequest(Message, frozen=True):
     """A question or an order of an operator; answered by Told."""
 
     id: int
@@ -99,14 +99,14 @@ class Ask(Message, frozen=True):
     task_id: int = 0
 
 
-class Bye(Message, frozen=True):
+class Unregister(Message, frozen=True):
     """I am going and hold nothing any more."""
 
 
 # --- from the dispatcher to a peer -------------------------------------------------------------
 
 
-class Welcome(Message, frozen=True):
+class Registered(Message, frozen=True):
     """You are known. Beat this often; after this much silence the other side is gone."""
 
     epoch: int
@@ -114,11 +114,11 @@ class Welcome(Message, frozen=True):
     expire_seconds: float
 
 
-class Register(Message, frozen=True):
+class RegisterAgain(Message, frozen=True):
     """I do not know you: say Hello again."""
 
 
-class Room(Message, frozen=True):
+class FeedRequest(Message, frozen=True):
     """To the scanner: how many tasks more are wanted, which are no longer here, and how it goes."""
 
     epoch: int
@@ -132,7 +132,7 @@ class Bundle(Message, frozen=True):
     """To a worker: tasks to run. A bundle that is not acknowledged comes again with its number."""
 
     number: int
-    dues: tuple[Due, ...]
+    dues: tuple[DueTask, ...]
 
 
 class Kill(Message, frozen=True):
@@ -147,7 +147,7 @@ class Drain(Message, frozen=True):
     """To a worker: finish, give back what has not started, and end."""
 
 
-class Told(Message, frozen=True):
+class DispatcherReply(Message, frozen=True):
     """The answer to an Ask."""
 
     id: int
@@ -155,6 +155,6 @@ class Told(Message, frozen=True):
 
 
 AnyMessage = (
-    Hello | Beat | Done | Feed | Trigger | Ask | Bye
-    | Welcome | Register | Room | Bundle | Kill | Drain | Told
+    Register | Heartbeat | TasksReleased | Feed | Trigger | DispatcherRequest | Unregister
+    | Registered | RegisterAgain | FeedRequest | Bundle | Kill | Drain | DispatcherReply
 )  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from drumline.domain.clusters import ConnectCluster
+from drumline.config.connect_clusters import ConnectCluster
 from drumline.domain.states import TaskState
-from drumline.domain.task import BatchFacts, Body, Due, encode_body
+from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_body
 from drumline.handlers.base import Handler, Registered, specs_of
 from drumline.handlers.connect import operation
 from drumline.handlers.connect.client import Connect
@@ -85,17 +85,17 @@ class World:
     ) -> Any:
         """One attempt. What it captured is in `kept`, whatever becomes of it."""
         kept = kept or Kept()
-        body = Body(
+        body = TaskBody(
             region="r1", target_id=target, target_name=None, target_env="prod", instance_id=None,
             param=None if param is None else msgspec.json.encode(param).decode(),
             before_update=kept.before, after_update=kept.after,
             batch=msgspec.msgpack.encode(
-                BatchFacts(1, "b", handler.types[0], handler.target_type, az=az)
+                BatchInfo(1, "b", handler.types[0], handler.target_type, az=az)
             ),
             run=None,
         )  # fmt: skip
         status = TaskState.ROLLBACK_PENDING if rollback else TaskState.PENDING
-        due = Due(
+        due = DueTask(
             id=task_id, version=1, status=status, type=handler.types[0],
             target_type=handler.target_type, priority=5, due_at=0, timeout_ms=1, batch_id=1,
             attempt=0, retry_time=0, failures=0, deaths=0, env="prod", retry=None, job_id=None,

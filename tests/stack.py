@@ -26,9 +26,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from drumline import node, procfs
-from drumline.control import Control
+from drumline.client.control import Control
 from drumline.errors import NotReachable
+from drumline.node import run_dir
+from drumline.system import procfs
 
 T = TypeVar("T")
 
@@ -167,7 +168,7 @@ class Stack:
     def processes(self) -> dict[str, list[int]]:
         """The pids of the processes that live, by kind, in the order of their names."""
         found: dict[str, list[int]] = defaultdict(list)
-        for process in node.living(self.run_path):
+        for process in run_dir.living(self.run_path):
             found[process.kind].append(process.pid)
         return dict(found)
 
@@ -204,7 +205,9 @@ class Stack:
                 self._control.close()
             if show_logs:
                 self.show_logs()
-            node.end(node.living(self.run_path), signal.SIGCONT)  # a stopped one hears no TERM
+            run_dir.end(
+                run_dir.living(self.run_path), signal.SIGCONT
+            )  # a stopped one hears no TERM
             self.run("down", check=False)
         finally:
             while alive := self._everyone():

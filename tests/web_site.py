@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from drumline.commands import Context
 from drumline.domain.roles import Role
 from drumline.errors import NotFound
-from drumline.store import tokens
+from drumline.store.admin import tokens
 from drumline.store.tx import Tx
 from drumline.web.app import make_app
 from drumline.web.server import Server

@@ -1,6 +1,6 @@
-"""The commands: one file each, with its message, its server half and its CLI half.
+"""The commands, grouped by noun: one file each, with its message, its server half and its CLI half.
 
-A new command is a new file in this folder: its classes and its CLI half are found by themselves.
+A new command is a new file in its noun's package; this module finds its classes and its CLI half.
 """
 
 from __future__ import annotations
@@ -10,21 +10,44 @@ import pkgutil
 from functools import cache
 from types import ModuleType
 
-from drumline.commands.base import Change, Command, Context, Query, carry_out, read
+from drumline.command_layer.base import (
+    ChangeCommand,
+    Command,
+    Context,
+    QueryCommand,
+    read,
+    run_command,
+)
 from drumline.errors import WrongUse
 
-__all__ = ["Change", "Command", "Context", "Query", "by_name", "carry_out", "modules", "read"]
+__all__ = [
+    "ChangeCommand",
+    "Command",
+    "Context",
+    "QueryCommand",
+    "by_name",
+    "modules",
+    "read",
+    "run_command",
+]
+
+
+MIXED = ("admin", "node")
+"""The packages whose files are named after their command and not after the package's noun."""
 
 
 @cache
 def modules(noun: str = "") -> tuple[ModuleType, ...]:
-    """Every file of this folder, imported; or those of one noun, by how their names begin."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(
-        importlib.import_module(f"{__name__}.{name}")
-        for name in names
-        if not noun or f"{name}_".startswith(f"{noun}_")
-    )
+    """The modules of all commands, imported; or only those of one noun or top-level command."""
+    names = [
+        f"{package.name}.{module.name}"
+        for package in pkgutil.iter_modules(__path__)
+        for module in pkgutil.iter_modules([f"{folder}/{package.name}" for folder in __path__])
+        if not noun
+        or package.name == noun
+        or (package.name in MIXED and f"{module.name}_".startswith(f"{noun}_"))
+    ]
+    return tuple(importlib.import_module(f"{__name__}.{name}") for name in sorted(names))
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from drumline.domain.task import BatchFacts
+from drumline.domain.task import BatchInfo
 
 TARGET_TYPE = "drumline"
 SYNC = "drumline.preview"
@@ -19,7 +19,7 @@ class PreviewParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     type: str
     target_type: str
-    batch: BatchFacts
+    batch: BatchInfo
     target_id: str | None = None
     target_name: str | None = None
     target_env: str | None = None

@@ -11,7 +11,7 @@ from drumline.domain.policy import Retry
 from drumline.domain.states import TaskState
 
 
-class BatchFacts(msgspec.Struct, frozen=True):
+class BatchInfo(msgspec.Struct, frozen=True):
     """What a handler may know of the batch its task belongs to."""
 
     id: int
@@ -26,7 +26,7 @@ class BatchFacts(msgspec.Struct, frozen=True):
     extra_info: Any = None
 
 
-class RunFacts(msgspec.Struct, frozen=True):
+class RunInfo(msgspec.Struct, frozen=True):
     """What a handler may know of the firing that it runs for."""
 
     job_id: int
@@ -35,7 +35,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     trace_id: str
 
 
-class Body(msgspec.Struct, frozen=True, array_like=True):
+class TaskBody(msgspec.Struct, frozen=True, array_like=True):
     """What only the runner reads. On the way there it is bytes to everyone else.
 
     The JSON documents stay text and the batch stays bytes: a handler that does not look at them
@@ -54,7 +54,7 @@ class Body(msgspec.Struct, frozen=True, array_like=True):
     run: bytes | None
 
 
-class Due(msgspec.Struct, frozen=True, array_like=True):
+class DueTask(msgspec.Struct, frozen=True, array_like=True):
     """A task that may start, with all a keeper needs, so that it need not be read again."""
 
     id: int
@@ -92,6 +92,6 @@ class Due(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode_body = msgspec.msgpack.Encoder().encode
-decode_body = msgspec.msgpack.Decoder(Body).decode
-decode_batch = msgspec.msgpack.Decoder(BatchFacts).decode
-decode_run = msgspec.msgpack.Decoder(RunFacts).decode
+decode_body = msgspec.msgpack.Decoder(TaskBody).decode
+decode_batch = msgspec.msgpack.Decoder(BatchInfo).decode
+decode_run = msgspec.msgpack.Decoder(RunInfo).decode

@@ -10,7 +10,7 @@ import msgspec
 
 from drumline.domain.policy import DEFAULT_TIMEOUT, TIMEOUTS, HandlerSpec, OnDeath, Retry
 from drumline.domain.states import Cause
-from drumline.domain.sweep import HOOKS, PARTS
+from drumline.domain.sweeps.sweep import HOOKS, PARTS
 from drumline.errors import WrongUse
 from drumline.task import Task
 

@@ -13,9 +13,9 @@ import msgspec
 
 from drumline.domain.policy import OnDeath
 from drumline.domain.preview import ASYNC, SYNC, TARGET_TYPE, PreviewParam
+from drumline.domain.release import RESULT_LIMIT
 from drumline.domain.states import TaskState
-from drumline.domain.task import Body, Due, encode_body
-from drumline.domain.verdict import RESULT_LIMIT
+from drumline.domain.task import DueTask, TaskBody, encode_body
 from drumline.errors import WrongUse
 from drumline.handlers.base import Change, Handler, Registered
 from drumline.handlers.registry import register, registry
@@ -58,7 +58,7 @@ def _meant(task: Task) -> tuple[Registered, Task]:
     key = f"{param.target_type}/{param.type}"
     if key not in registry:
         raise WrongUse(reason=f"this worker cannot run {key}")
-    body = Body(
+    body = TaskBody(
         region=task.region,
         target_id=param.target_id,
         target_name=param.target_name,
@@ -70,7 +70,7 @@ def _meant(task: Task) -> tuple[Registered, Task]:
         batch=msgspec.msgpack.encode(param.batch),
         run=None,
     )
-    due = Due(
+    due = DueTask(
         id=task.id,
         version=0,
         status=TaskState.PENDING,

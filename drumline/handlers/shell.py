@@ -26,8 +26,8 @@ from msgspec import Meta
 from drumline.errors import DrumlineError, WrongUse
 from drumline.handlers.base import Handler
 from drumline.handlers.registry import register
-from drumline.processes import MARK, kill_all
-from drumline.runner.lanes import ASK
+from drumline.runner.executors import ASK
+from drumline.system.processes import MARK, kill_all
 from drumline.task import Task
 
 KEPT = 16 * 1024

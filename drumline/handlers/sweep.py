@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
-from drumline.domain.part import HookParam
 from drumline.domain.policy import DEFAULT_TIMEOUT, HandlerSpec, Retry, SweepTraits
-from drumline.domain.sweep import HOOKS, PARTS
+from drumline.domain.sweeps.partition import HookParam
+from drumline.domain.sweeps.sweep import HOOKS, PARTS
 from drumline.errors import WrongUse
 from drumline.handlers.base import (
     NAME_LIMIT,
@@ -49,7 +49,7 @@ class Later(NamedTuple):
     seconds: float | None = None
 
 
-class Running:
+class RunningSweep:
     """What the items of one run of a partition share. A runner and a test have their own."""
 
     sweep_id: int
@@ -72,7 +72,9 @@ class Item:
 
     __slots__ = ("_running", "attempt", "index", "text")
 
-    def __init__(self, running: Running, index: int, text: str | None, attempt: int = 1) -> None:
+    def __init__(
+        self, running: RunningSweep, index: int, text: str | None, attempt: int = 1
+    ) -> None:
         self._running = running
         self.index = index
         self.text = text
@@ -157,7 +159,7 @@ class Sweep:
         """Fetch what the items need, before each start. Returns None or `Later`."""
 
 
-class Parts(Handler):
+class PartitionHandler(Handler):
     """A sweep handler as the registry has it: its tasks are partitions, run by the runner."""
 
     target_type = PARTS
@@ -167,7 +169,7 @@ class Parts(Handler):
         self.types = (sweep.type,)  # type: ignore[misc]  # one class, many names
 
 
-class Hooks(Handler):
+class SweepHookHandler(Handler):
     """Its hooks: a task that is like any other."""
 
     target_type = HOOKS
@@ -246,7 +248,7 @@ def registered(made: Sweep, origin: str, documented: Callable[..., Any]) -> list
     doc = doc_of(documented)
     parts = HandlerSpec(PARTS, name, origin=origin, doc=doc, sweep=traits)
     hooks = HandlerSpec(HOOKS, name, timeout=HOOK_TIMEOUT, origin=origin, doc=doc)
-    return [Registered(parts, Parts(made)), Registered(hooks, Hooks(made))]
+    return [Registered(parts, PartitionHandler(made)), Registered(hooks, SweepHookHandler(made))]
 
 
 def _name(name: object) -> str:

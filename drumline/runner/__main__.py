@@ -17,8 +17,8 @@ import msgspec
 
 from drumline.handlers.registry import discover, registry
 from drumline.runner.blackbox import BlackBox
-from drumline.runner.frames import Channel, Ready, ToRunner
-from drumline.runner.lanes import AsyncLane, SyncLane
+from drumline.runner.executors import AsyncExecutor, SyncExecutor
+from drumline.runner.frames import Channel, RunnerReady, ToRunner
 
 PR_SET_PDEATHSIG = 1
 DUMP = signal.SIGUSR2
@@ -27,7 +27,7 @@ a runner that is to die: the stack of a thread at work cannot be read by another
 system calls may come to harm."""
 
 
-class Start(msgspec.Struct, frozen=True):
+class RunnerConfig(msgspec.Struct, frozen=True):
     """What a keeper tells its runner on the command line."""
 
     keeper_pid: int
@@ -51,7 +51,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    start = msgspec.json.decode(sys.argv[1], type=Start)
+    start = msgspec.json.decode(sys.argv[1], type=RunnerConfig)
     _die_with(start.keeper_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us all
     faulthandler.register(DUMP, file=start.dump, all_threads=False)
@@ -67,9 +67,9 @@ def main() -> None:
     manifest = registry.manifest()
     loop_thread = 0
     if any(spec.is_async for spec in manifest):
-        loop_thread = AsyncLane(registry, async_, start.async_tickets, box).start()
-    lane = SyncLane(registry, sync, start.sync_tickets, box)
-    sync.send(Ready(tuple(manifest), tuple(problems), loop_thread))
+        loop_thread = AsyncExecutor(registry, async_, start.async_tickets, box).start()
+    lane = SyncExecutor(registry, sync, start.sync_tickets, box)
+    sync.send(RunnerReady(tuple(manifest), tuple(problems), loop_thread))
     lane.run()
     os._exit(0)  # the async lane's thread must not hold us
 

@@ -18,7 +18,7 @@ SLOTS = 4096
 SIZE = SLOTS * _SLOT.size
 
 
-class Entry(NamedTuple):
+class StartedTask(NamedTuple):
     task_id: int
     started_ns: int
     """On the machine's monotonic clock, the same in every process."""
@@ -46,10 +46,10 @@ class BlackBox:
         offset = slot * 16
         self._map[offset : offset + 8] = b"\0\0\0\0\0\0\0\0"
 
-    def read(self, slots: int = SLOTS) -> list[Entry]:
+    def read(self, slots: int = SLOTS) -> list[StartedTask]:
         """All that is running now."""
         return [
-            Entry(task_id, started)
+            StartedTask(task_id, started)
             for task_id, started in _SLOT.iter_unpack(self._map[: slots * _SLOT.size])
             if task_id
         ]

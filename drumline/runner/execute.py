@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from drumline.domain.release import RESULT_LIMIT, clip
 from drumline.domain.states import Cause, TaskState
-from drumline.domain.verdict import RESULT_LIMIT, clip
 from drumline.errors import DrumlineError, WrongUse
 from drumline.handlers.base import Change, HandlerFailed, Registered, WaitForCallback
 from drumline.runner.frames import Failure
@@ -31,7 +31,7 @@ class Stopped(BaseException):
     handler must not swallow it."""
 
 
-class NotOurs(Exception):
+class RunLost(Exception):
     """The task was given to someone else meanwhile: leave everything as it is."""
 
 
@@ -45,7 +45,7 @@ def life(task: Task, registered: Registered, capture: Callable[[str, str], Any])
         if change is not None:
             before, after = _both(change)
             if not (yield capture(before, after)):
-                raise NotOurs
+                raise RunLost
             task.captured(msgspec.json.decode(before), msgspec.json.decode(after))
     if (yield handler.is_finished(task)):
         return None

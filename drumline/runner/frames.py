@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from drumline.domain.part import Line, Live, PartFacts
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import Cause
-from drumline.domain.task import Due
+from drumline.domain.sweeps.partition import LogLine, PartitionDirectives, PartitionInfo
+from drumline.domain.task import DueTask
 
 _LENGTH = struct.Struct("<I")
 _TICKET = struct.Struct("<qq")
@@ -33,54 +33,54 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 # --- keeper to runner --------------------------------------------------------------------------
 
 
-class Work(Frame, frozen=True):
+class RunTasks(Frame, frozen=True):
     """Tasks that are held; each starts when its ticket comes. With where and by which token those
     can be called back whose handler asks for it."""
 
-    dues: tuple[Due, ...]
+    dues: tuple[DueTask, ...]
     callbacks: dict[int, tuple[str, str]] = {}
 
 
-class Captured(Frame, frozen=True):
+class CaptureStored(Frame, frozen=True):
     """What build_param found is committed: go on. Or it is not ours any more: do not."""
 
     task_id: int
     ours: bool
 
 
-class Cancel(Frame, frozen=True):
+class CancelTask(Frame, frozen=True):
     """Stop this task, if it runs in the event loop."""
 
     task_id: int
 
 
-class Forget(Frame, frozen=True):
+class ForgetTasks(Frame, frozen=True):
     """These will not be started: their tickets were taken back."""
 
     task_ids: tuple[int, ...]
 
 
-class PartOpened(Frame, frozen=True):
+class PartitionOpened(Frame, frozen=True):
     """A partition of a sweep, to be gone on with; none if it is not ours any more."""
 
     task_id: int
-    part: PartFacts | None
+    part: PartitionInfo | None
 
 
-class Flushed(Frame, frozen=True):
+class CheckpointStored(Frame, frozen=True):
     """A checkpoint is stored, and this is what goes from now on. Without `live` it could not be
     stored; if it is not ours any more, nothing else will be."""
 
     task_id: int
     start: int
     ours: bool
-    live: Live | None = None
+    live: PartitionDirectives | None = None
 
 
 # --- runner to keeper --------------------------------------------------------------------------
 
 
-class Ready(Frame, frozen=True):
+class RunnerReady(Frame, frozen=True):
     """What this runner can run, and what could not be imported."""
 
     manifest: tuple[HandlerSpec, ...]
@@ -89,7 +89,7 @@ class Ready(Frame, frozen=True):
     """The kernel's number of the thread that runs the async tasks; 0 if there is none."""
 
 
-class Capture(Frame, frozen=True):
+class StoreCapture(Frame, frozen=True):
     """What build_param found, as JSON; the runner waits for Captured."""
 
     task_id: int
@@ -97,20 +97,20 @@ class Capture(Frame, frozen=True):
     after: str
 
 
-class Stack(Frame, frozen=True):
+class StackReport(Frame, frozen=True):
     """Where a task was when it was asked to stop."""
 
     task_id: int
     text: str
 
 
-class OpenPart(Frame, frozen=True):
+class OpenPartition(Frame, frozen=True):
     """A partition of a sweep is begun: where is it to go on?"""
 
     task_id: int
 
 
-class Flush(Frame, frozen=True):
+class StoreCheckpoint(Frame, frozen=True):
     """How far a partition is: every item before `start` is done. The runner waits for Flushed
     before it says so again."""
 
@@ -118,7 +118,7 @@ class Flush(Frame, frozen=True):
     start: int
     errors: int
     failed: tuple[int, ...] = ()
-    log: tuple[Line, ...] = ()
+    log: tuple[LogLine, ...] = ()
     extra: str | None = None
     speed: float = 0.0
     stuck: tuple[int, ...] = ()
@@ -134,7 +134,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     wait: float = 0.0
 
 
-class Ended(Frame, frozen=True):
+class RunEnded(Frame, frozen=True):
     """A task ran to its end. `stopped`: it ended because it was asked to."""
 
     task_id: int
@@ -148,8 +148,8 @@ class Ended(Frame, frozen=True):
     failure: Failure | None = None
 
 
-ToRunner = Work | Captured | Cancel | Forget | PartOpened | Flushed
-ToKeeper = Ready | Capture | Stack | OpenPart | Flush | Ended
+ToRunner = RunTasks | CaptureStored | CancelTask | ForgetTasks | PartitionOpened | CheckpointStored
+ToKeeper = RunnerReady | StoreCapture | StackReport | OpenPartition | StoreCheckpoint | RunEnded
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -200,13 +200,13 @@ class Ticket(NamedTuple):
     task_id: int
     fence: int
 
-    def admits(self, due: Due | None) -> bool:
+    def admits(self, due: DueTask | None) -> bool:
         """Is this the very task that was meant? One that was taken back and came again waits for
         its new description: the old one has another fence and may lack what was captured."""
         return due is not None and due.fence == self.fence
 
 
-def tickets_for(dues: Iterable[Due]) -> bytes:
+def tickets_for(dues: Iterable[DueTask]) -> bytes:
     return b"".join(_TICKET.pack(due.id, due.fence) for due in dues)
 
 

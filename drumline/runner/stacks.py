@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from drumline.domain.verdict import clip
+from drumline.domain.release import clip
 
 OURS = str(Path(__file__).parent)
 

@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from drumline.domain import alarms
 from drumline.domain.alarms import Webhook
 from drumline.errors import StoreUnavailable
-from drumline.store import batches, dialects
+from drumline.store import dialects
+from drumline.store.batch import batches
 from drumline.store.tx import Tx
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ class Database:
                 self.dialect.begin_write(connection)
                 tx = Tx(connection, self.dialect, self.now(), self._hooks)
                 answer = work(tx)
-                batches.pay(tx)
+                batches.apply_counter_changes(tx)
                 return answer
 
     def _read_once(self, work: Callable[[Tx], T]) -> T:

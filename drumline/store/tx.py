@@ -29,11 +29,13 @@ class Tx:
         self.owed: dict[int, Counter[TaskState]] = {}
         self.phases: dict[int, set[Phase]] = {}
 
-    def owe(self, batch_id: int | None, source: TaskState, target: TaskState, count: int) -> None:
+    def record_counter_change(
+        self, batch_id: int | None, source: TaskState, target: TaskState, count: int
+    ) -> None:
         """Remember that tasks of a batch moved, to be counted before the commit.
 
         Batches come last in the order of locks, so all of a transaction's moves are counted at
-        once, in ascending order, by `drumline.store.batches.pay`.
+        once, in ascending order, by `drumline.store.batch.batches.apply_counter_changes`.
         """
         if batch_id is not None and count:
             owed = self.owed.setdefault(batch_id, Counter())

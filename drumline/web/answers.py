@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
-from drumline.domain.firing import CatchUpMode, ConcurrencyPolicy, FailureAction, OverlapAction
+from drumline.domain.jobs.firing import CatchUpMode, ConcurrencyPolicy, FailureAction, OverlapAction
 from drumline.domain.roles import Role
 from drumline.domain.states import BatchState, Cause, Phase, TaskState
 from drumline.handlers.http.call import ExecType

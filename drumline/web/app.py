@@ -10,7 +10,7 @@ import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from drumline.commands.base import Context
+from drumline.command_layer.base import Context
 from drumline.errors import DrumlineError
 from drumline.web import metrics, probes, problems, reference, rest
 from drumline.web.token import Guard

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from drumline.commands.base import Command, Query
-from drumline.commands.fields import explained
+from drumline.command_layer.base import Command, QueryCommand
+from drumline.command_layer.fields import explained
 from drumline.errors import WrongUse
 from drumline.web.problems import BadBody, BodyTooLarge, NotJson
 from drumline.web.routes import Endpoint
@@ -26,7 +26,7 @@ def fields(kind: type[Command]) -> dict[str, msgspec.structs.FieldInfo]:
 
 def takes_body(endpoint: Endpoint, kind: type[Command]) -> bool:
     """Changes have a body; what is deleted is named by its path."""
-    return not issubclass(kind, Query) and endpoint.method != "DELETE"
+    return not issubclass(kind, QueryCommand) and endpoint.method != "DELETE"
 
 
 async def read_body(request: Request, endpoint: Endpoint) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from drumline import metrics
 from drumline.errors import DrumlineError
+from drumline.telemetry import metrics
 from drumline.web.token import given
 
 HEADER = "Drumline-Callback-Token"

@@ -17,11 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from drumline import procfs
-from drumline.commands.base import Context
+from drumline.command_layer.base import Context
 from drumline.domain.roles import Role
 from drumline.errors import DrumlineError
-from drumline.store import backlog, sweeps
+from drumline.store.sweep import sweeps
+from drumline.store.task import backlog
+from drumline.system import procfs
 from drumline.web import listen
 from drumline.web.token import Guard
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from drumline import commands
-from drumline.commands.base import REQUEST_ID_LIMIT, Command, Query
+from drumline.command_layer.base import REQUEST_ID_LIMIT, Command, QueryCommand
 from drumline.web import arguments
 from drumline.web.answers import ANSWERS
 from drumline.web.problems import MEDIA_TYPE
@@ -80,7 +80,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
             _parameter("query", name, _without_null(schema), name in required)
             for name, schema in properties.items()
         ]
-    if not issubclass(kind, Query):
+    if not issubclass(kind, QueryCommand):
         parameters.append(_parameter("header", "Idempotency-Key", IDEMPOTENCY_KEY, False))
     if "version" in properties:
         parameters.append(_parameter("header", "If-Match", IF_MATCH, False))

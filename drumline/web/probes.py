@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from drumline import readiness
-from drumline.commands.base import Context
+from drumline.command_layer.base import Context
+from drumline.node import readiness
 
 
 def routes(context: Context) -> list[Route]:

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from drumline import commands, doors
-from drumline.commands import trail
-from drumline.commands.base import Context
-from drumline.control import new_request_id
+from drumline import commands
+from drumline.client.control import new_request_id
+from drumline.command_layer import audit_trail, execute
+from drumline.command_layer.base import Context
 from drumline.web import arguments
 from drumline.web.callbacks import callback_token
 from drumline.web.routes import PREFIX, TABLE, Endpoint
@@ -63,11 +63,11 @@ def _served(endpoint: Endpoint, context: Context, guard: Guard) -> Serve:
             if not holder.role.covers(endpoint.role):
                 error = guard.too_small(holder, endpoint.role)
                 said = request.path_params
-                await run_in_threadpool(trail.note_refused, kind, said, error, request_id, by)
+                await run_in_threadpool(audit_trail.note_refused, kind, said, error, request_id, by)
                 raise error
         body = await arguments.read_body(request, endpoint) if strict else None
         said = arguments.of_request(request, endpoint, kind, body) | more
-        answer = await run_in_threadpool(doors.have_done, kind, said, request_id, by, strict=strict)
+        answer = await run_in_threadpool(execute.execute, kind, said, request_id, by, strict=strict)
         return _response(request, endpoint, answer)
 
     return serve

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from drumline import metrics
-from drumline.commands.base import Context
+from drumline.command_layer.base import Context
 from drumline.domain.roles import Role
 from drumline.errors import DrumlineError, StoreUnavailable
-from drumline.store import tokens
+from drumline.store.admin import tokens
 from drumline.store.tx import Tx
+from drumline.telemetry import metrics
 
 FRESH_SECONDS = 5.0
 """So long a token that was looked up is believed: so soon a revoked one is refused everywhere."""

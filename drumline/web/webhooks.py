@@ -20,16 +20,16 @@ from sqlalchemy import Row
 from starlette.concurrency import run_in_threadpool
 from yarl import URL
 
-from drumline import metrics
-from drumline.commands.base import Context
+from drumline.command_layer.base import Context
 from drumline.domain.alarms import Webhook, delay, secret_of, signature
 from drumline.errors import DrumlineError, StoreUnavailable
 from drumline.handlers.http.addresses import AddressRules
 from drumline.handlers.http.connector import CheckedResolver, connector
-from drumline.handlers.http.target import Target
-from drumline.store import alarms
+from drumline.handlers.http.target import HttpTarget
+from drumline.store.admin import alarms
 from drumline.store.database import Database
 from drumline.store.tx import Tx
+from drumline.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -129,7 +129,7 @@ class Deliverer:
             "webhook-signature": signature(self._secrets[hook.name], row.event_id, now, body),
         }
         try:
-            self._rules.check_target(Target.parse(str(URL(hook.url).origin())))
+            self._rules.check_target(HttpTarget.parse(str(URL(hook.url).origin())))
             async with self._session.post(
                 hook.url, data=body, headers=headers, allow_redirects=False
             ) as response:

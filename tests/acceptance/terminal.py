@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from drumline import cli
+from drumline.cli import main
 from tests.store.world import World
 
 ENTRY_POINT = Path(sys.executable).parent / "drumline"
@@ -40,7 +40,7 @@ class Terminal:
         self.capfd = capfd
 
     def __call__(self, *words: str) -> Done:
-        code = cli.run(cli.tree(*words[:1]), list(words))
+        code = main.run(main.tree(*words[:1]), list(words))
         out, err = self.capfd.readouterr()
         return Done(code, out, err)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
 from tests.acceptance.terminal import SUBMIT, Desk, Terminal
 
 
@@ -40,12 +40,12 @@ def test_what_comes_from_outside_cannot_command_the_terminal(
 @pytest.mark.parametrize(
     ("type_", "ends", "code", "status"),
     [
-        ("type", [End.SUCCESS, End.SUCCESS], 0, "success"),
-        ("type", [End.SUCCESS, End.ERROR], 1, "partial_fail"),
+        ("type", [RunEnd.SUCCESS, RunEnd.SUCCESS], 0, "success"),
+        ("type", [RunEnd.SUCCESS, RunEnd.ERROR], 1, "partial_fail"),
     ],
 )
 def test_watch_says_by_its_exit_code_how_a_batch_ended(
-    drumline: Terminal, desk: Desk, type_: str, ends: list[End], code: int, status: str
+    drumline: Terminal, desk: Desk, type_: str, ends: list[RunEnd], code: int, status: str
 ) -> None:
     line = ("batch", "submit", "june", "--type", type_, "--count", "2")
     batch_id = drumline.data(*line)["batch_id"]
@@ -71,7 +71,7 @@ def test_watching_a_rollback_wants_the_rollback_to_succeed(
     assert drumline("batch", "watch", str(batch_id)).code == 0
     assert drumline("batch", "rollback", str(batch_id)).code == 0
     desk.world.run(keeper, members[:1])
-    desk.world.run(keeper, members[1:], End.ERROR)
+    desk.world.run(keeper, members[1:], RunEnd.ERROR)
     done = drumline("batch", "watch", str(batch_id))
     assert (done.code, "rollback_fail" in done.out) == (1, True)
     assert drumline("batch", "retry", str(batch_id)).code == 0

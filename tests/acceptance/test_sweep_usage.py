@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
-from drumline.domain.sweep import PARTS
+from drumline.domain.sweeps.sweep import PARTS
 from tests.acceptance.terminal import Desk, Terminal, refuses
 
 PLAIN = HandlerSpec(PARTS, "plain", sweep=SweepTraits())

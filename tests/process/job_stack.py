@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drumline.control import Control
+from drumline.client.control import Control
 from drumline.errors import DrumlineError
 from tests.stack import Stack
 

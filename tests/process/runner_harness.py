@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import msgspec
 
-from actors.loop import Loop
-from actors.runner_process import RunnerProcess
-from drumline import processes
+from actors.event_loop import EventLoop
+from actors.worker.runner_process import RunnerProcess
 from drumline.domain.states import TaskState
-from drumline.domain.task import Body, Due, encode_body
-from drumline.runner.frames import Ended, Frame, Ready
+from drumline.domain.task import DueTask, TaskBody, encode_body
+from drumline.runner.frames import Frame, RunEnded, RunnerReady
+from drumline.system import processes
 
 HANDLERS = "tests.process.runner_handlers"
 PATIENCE = 20.0
@@ -25,10 +25,10 @@ class Harness:
     """What a keeper is to its runner, without a database and without a dispatcher."""
 
     def __init__(self, blackbox: Path, imports: Sequence[str] = (HANDLERS,)) -> None:
-        self.loop = Loop()
+        self.loop = EventLoop()
         self.frames: list[Frame] = []
         self.runner = RunnerProcess(self.loop, blackbox, imports, self.frames.append)
-        self.ready = self.frame(Ready)
+        self.ready = self.frame(RunnerReady)
 
     def until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
         """Turn the loop until it is so, or fail."""
@@ -61,8 +61,8 @@ class Harness:
         assert frame is not None
         return frame
 
-    def ended(self) -> list[Ended]:
-        return [frame for frame in self.frames if isinstance(frame, Ended)]
+    def ended(self) -> list[RunEnded]:
+        return [frame for frame in self.frames if isinstance(frame, RunEnded)]
 
     def running(self) -> set[int]:
         return {entry.task_id for entry in self.runner.running()}
@@ -73,8 +73,8 @@ class Harness:
         self.loop.close()
 
 
-def due(task_id: int, name: str, param: object = None, version: int = 0) -> Due:
-    return Due(
+def due(task_id: int, name: str, param: object = None, version: int = 0) -> DueTask:
+    return DueTask(
         id=task_id,
         version=version,
         status=TaskState.PENDING,
@@ -92,7 +92,7 @@ def due(task_id: int, name: str, param: object = None, version: int = 0) -> Due:
         retry=None,
         job_id=None,
         body=encode_body(
-            Body(
+            TaskBody(
                 region="default",
                 target_id=None,
                 target_name=None,

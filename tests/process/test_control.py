@@ -9,22 +9,22 @@ import msgspec
 import pytest
 import zmq
 
-from drumline.control import LIVES, Answer, Control, Request, encode
+from drumline.client.control import LIVES, Control, ControlReply, ControlRequest, encode
 from drumline.errors import NotReachable
 
 MILLISECONDS = 20_000
 
 
-def serve(endpoint: str, heard: threading.Event | None = None) -> Request:
+def serve(endpoint: str, heard: threading.Event | None = None) -> ControlRequest:
     """Open, take one question and be gone; or answer it, and go when that was heard."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.bind(endpoint)
         assert socket.poll(MILLISECONDS), "nobody asked"
         identity, frame = socket.recv_multipart()
-        request = msgspec.msgpack.decode(frame, type=Request)
+        request = msgspec.msgpack.decode(frame, type=ControlRequest)
         if heard is not None:
-            socket.send_multipart([identity, encode(Answer(request.id, {"done": 1}))])
+            socket.send_multipart([identity, encode(ControlReply(request.id, {"done": 1}))])
             assert heard.wait(20)
     return request
 
@@ -36,7 +36,7 @@ def endpoint() -> Iterator[str]:
 
 
 def test_who_comes_after_a_gateway_that_died_is_asked_the_same(endpoint: str) -> None:
-    seen: list[Request] = []
+    seen: list[ControlRequest] = []
     heard = threading.Event()
 
     def die_and_come_back() -> None:
@@ -69,7 +69,7 @@ def test_a_gateway_that_died_and_does_not_come_back_is_said_to_be_gone(endpoint:
 
 
 def test_a_question_that_gateways_die_of_is_not_asked_for_ever(endpoint: str) -> None:
-    seen: list[Request] = []
+    seen: list[ControlRequest] = []
 
     def die_again_and_again() -> None:
         seen.extend(serve(endpoint) for _ in range(1 + LIVES))

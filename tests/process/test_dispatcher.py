@@ -10,11 +10,21 @@ from typing import Any, TypeVar
 import pytest
 import zmq
 
-from actors.dispatcher import Dispatcher
-from actors.loop import Loop
+from actors.dispatcher.dispatcher import Dispatcher
+from actors.event_loop import EventLoop
 from drumline.config import Settings
 from protocol import codec, sockets
-from protocol.messages import Ask, Bundle, Feed, Hello, Message, Told, Trigger, TypeFacts, Welcome
+from protocol.messages import (
+    Bundle,
+    DispatcherReply,
+    DispatcherRequest,
+    Feed,
+    HandlerSummary,
+    Message,
+    Register,
+    Registered,
+    Trigger,
+)
 from tests.process.runner_harness import due
 
 M = TypeVar("M", bound=Message)
@@ -30,9 +40,9 @@ class Player:
         self._context = sockets.context()
         self._socket = sockets.connected_dealer(self._context, endpoint)
         assert self._socket.poll(MILLISECONDS, zmq.POLLOUT), "no connection"
-        facts = tuple(TypeFacts(f"{name}/{name}", is_async=False) for name in types)
-        self.send(Hello(kind, kind, os.getpid(), types=facts))
-        self.next(Welcome)
+        facts = tuple(HandlerSummary(f"{name}/{name}", is_async=False) for name in types)
+        self.send(Register(kind, kind, os.getpid(), types=facts))
+        self.next(Registered)
 
     def send(self, message: Message) -> None:
         self._socket.send(codec.encode(message))
@@ -47,8 +57,8 @@ class Player:
 
     def asks(self) -> dict[str, Any]:
         """What the dispatcher says of its queue, after all that we have sent before."""
-        self.send(Ask(0, "queue"))
-        return self.next(Told).answer
+        self.send(DispatcherRequest(0, "queue"))
+        return self.next(DispatcherReply).answer
 
     def close(self) -> None:
         self._socket.close(linger=0)
@@ -60,7 +70,7 @@ class Stage:
 
     def __init__(self, folder: str) -> None:
         settings = Settings(run_dir=folder)
-        self._loop = Loop()
+        self._loop = EventLoop()
         self._dispatcher = Dispatcher(settings, self._loop)
         self._thread = threading.Thread(target=self._loop.run)
         self._thread.start()
@@ -94,10 +104,10 @@ def test_a_lone_task_starts_without_a_scan(stage: Stage) -> None:
     assert worker.next(Bundle).dues == (DUE,)
     gateway.send(Trigger())
     gateway.asks()
-    scanner.send(Ask(1, "queue"))
+    scanner.send(DispatcherRequest(1, "queue"))
     # One trigger, and that was the second: the first needed no scan.
-    assert isinstance(scanner.next(Trigger, Told), Trigger)
-    assert isinstance(scanner.next(Trigger, Told), Told)
+    assert isinstance(scanner.next(Trigger, DispatcherReply), Trigger)
+    assert isinstance(scanner.next(Trigger, DispatcherReply), DispatcherReply)
 
 
 def test_behind_others_only_the_scan_knows_whose_turn_it_is(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drumline import procfs
+from drumline.system import procfs
 from tests.receiver import Receiver
 from tests.stack import PROGRAM, Stack
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.runner.frames import Cancel, Capture, Captured, Ended
+from drumline.runner.frames import CancelTask, CaptureStored, RunEnded, StoreCapture
 from tests.process.runner_harness import HANDLERS, Harness, dead, due
 
 # --- what it announces ---------------------------------------------------------------------------
@@ -32,7 +32,7 @@ def test_a_runner_announces_its_handlers_and_what_it_could_not_import(tmp_path: 
 
 def test_a_task_returns_its_result_as_json(keeper: Harness) -> None:
     keeper.runner.sync.hand([due(1, "echo", {"a": [1, "ä"]})])
-    assert keeper.frame(Ended) == Ended(1, keeper.ended()[0].seconds, True, '{"a":[1,"ä"]}')
+    assert keeper.frame(RunEnded) == RunEnded(1, keeper.ended()[0].seconds, True, '{"a":[1,"ä"]}')
     keeper.until(lambda: not keeper.running())
 
 
@@ -53,7 +53,7 @@ def test_whatever_a_handler_raises_is_that_tasks_failure(
     suffix = "" if lane == "sync" else "_async"
     two = [due(1, f"raises{suffix}", how), due(2, f"echo{suffix}", "after it")]
     getattr(keeper.runner, lane).hand(two)
-    first, second = keeper.frame(Ended, 1), keeper.frame(Ended, 2)
+    first, second = keeper.frame(RunEnded, 1), keeper.frame(RunEnded, 2)
     assert (first.ok, first.stopped) == (False, False)
     assert words in (first.text or "")
     assert second.text == '"after it"'
@@ -61,7 +61,7 @@ def test_whatever_a_handler_raises_is_that_tasks_failure(
 
 def test_an_awaitable_that_nobody_awaits_is_not_taken_for_an_answer(keeper: Harness) -> None:
     keeper.runner.sync.hand([due(1, "raises", "awaitable")])
-    ended = keeper.frame(Ended)
+    ended = keeper.frame(RunEnded)
     assert not ended.ok
     assert "async def" in (ended.text or "")
 
@@ -106,7 +106,7 @@ def test_a_task_that_was_taken_back_and_comes_again_runs_under_its_new_fence(
     # The runner has read none of this yet: it is inside task 1.
     lane.hand([due(2, "fence", version=12)])
     gate.touch()
-    assert keeper.frame(Ended, 2).text == "13"
+    assert keeper.frame(RunEnded, 2).text == "13"
 
 
 # --- capture -------------------------------------------------------------------------------------
@@ -116,22 +116,22 @@ def test_a_task_that_was_taken_back_and_comes_again_runs_under_its_new_fence(
 def test_process_waits_until_what_was_captured_is_committed(keeper: Harness, name: str) -> None:
     lane = keeper.runner.sync if name == "captures" else keeper.runner.async_
     lane.hand([due(7, name)])
-    found = keeper.frame(Capture)
+    found = keeper.frame(StoreCapture)
     assert (found.task_id, found.before, found.after) == (7, '{"az":"a"}', '{"az":"b"}')
     for _ in range(20):  # it does not go on by itself
         keeper.until(lambda: True)
         assert not keeper.ended()
-    lane.send(Captured(7, ours=True))
-    assert keeper.frame(Ended).text == '[{"az":"a"},{"az":"b"}]'
+    lane.send(CaptureStored(7, ours=True))
+    assert keeper.frame(RunEnded).text == '[{"az":"a"},{"az":"b"}]'
 
 
 @pytest.mark.parametrize("name", ["captures", "captures_async"])
 def test_a_task_that_is_no_longer_ours_is_not_processed(keeper: Harness, name: str) -> None:
     lane = keeper.runner.sync if name == "captures" else keeper.runner.async_
     lane.hand([due(7, name)])
-    keeper.frame(Capture)
-    lane.send(Captured(7, ours=False))
-    ended = keeper.frame(Ended)
+    keeper.frame(StoreCapture)
+    lane.send(CaptureStored(7, ours=False))
+    ended = keeper.frame(RunEnded)
     assert (ended.ok, ended.text) == (False, "the task was given to another worker")
 
 
@@ -141,24 +141,24 @@ def test_a_task_that_waits_for_its_capture_can_be_stopped_and_the_pipe_stays_who
     sync, loops = keeper.runner.sync, keeper.runner.async_
     sync.hand([due(1, "captures", "x" * 900_000)])
     loops.hand([due(2, "captures_async")])
-    keeper.frame(Capture, 1)
-    keeper.frame(Capture, 2)
+    keeper.frame(StoreCapture, 1)
+    keeper.frame(StoreCapture, 2)
     keeper.runner.ask()
-    loops.send(Cancel(2))
-    assert keeper.frame(Ended, 1).stopped
-    assert keeper.frame(Ended, 2).stopped
+    loops.send(CancelTask(2))
+    assert keeper.frame(RunEnded, 1).stopped
+    assert keeper.frame(RunEnded, 2).stopped
     # The answers come too late. They are nobody's: the next runs of the same tasks ask anew.
-    sync.send(Captured(1, ours=False))
-    loops.send(Captured(2, ours=False))
+    sync.send(CaptureStored(1, ours=False))
+    loops.send(CaptureStored(2, ours=False))
     keeper.frames.clear()
     sync.hand([due(1, "captures", version=2)])
     loops.hand([due(2, "captures_async", version=2)])
-    keeper.frame(Capture, 1)
-    keeper.frame(Capture, 2)
-    sync.send(Captured(1, ours=True))
-    loops.send(Captured(2, ours=True))
-    assert keeper.frame(Ended, 1).ok
-    assert keeper.frame(Ended, 2).ok
+    keeper.frame(StoreCapture, 1)
+    keeper.frame(StoreCapture, 2)
+    sync.send(CaptureStored(1, ours=True))
+    loops.send(CaptureStored(2, ours=True))
+    assert keeper.frame(RunEnded, 1).ok
+    assert keeper.frame(RunEnded, 2).ok
 
 
 # --- the async lane ------------------------------------------------------------------------------
@@ -176,26 +176,26 @@ def test_a_sync_task_does_not_hold_up_the_loop(keeper: Harness, tmp_path: Path) 
     keeper.runner.sync.hand([due(1, "wait_for_file", str(gate))])
     keeper.until(lambda: 1 in keeper.running())
     keeper.runner.async_.hand([due(2, "echo_async", 2)])
-    assert keeper.frame(Ended, 2).ok
+    assert keeper.frame(RunEnded, 2).ok
     assert keeper.running() == {1}
     gate.touch()
-    assert keeper.frame(Ended, 1).ok
+    assert keeper.frame(RunEnded, 1).ok
 
 
 def test_only_the_cancelled_async_task_is_stopped(keeper: Harness) -> None:
     keeper.runner.async_.hand([due(i, "forever_async") for i in (1, 2)])
     keeper.until(lambda: keeper.running() == {1, 2})
-    keeper.runner.async_.send(Cancel(1))
-    assert keeper.frame(Ended, 1).stopped
+    keeper.runner.async_.send(CancelTask(1))
+    assert keeper.frame(RunEnded, 1).stopped
     keeper.runner.async_.hand([due(3, "echo_async")])
-    keeper.frame(Ended, 3)
+    keeper.frame(RunEnded, 3)
     assert keeper.running() == {2}
 
 
 def test_a_task_that_cancels_itself_has_failed_and_was_not_stopped(keeper: Harness) -> None:
     """Otherwise it would be given back uncounted, and run again for ever."""
     keeper.runner.async_.hand([due(1, "cancels_itself")])
-    ended = keeper.frame(Ended)
+    ended = keeper.frame(RunEnded)
     assert (ended.ok, ended.stopped) == (False, False)
     assert "CancelledError" in (ended.text or "")
 
@@ -209,5 +209,5 @@ def test_an_exit_inside_a_tasks_own_subtask_ends_the_runner_at_once(keeper: Harn
 def test_what_ended_in_the_turn_of_such_an_exit_has_ended(keeper: Harness) -> None:
     keeper.runner.async_.hand([due(1, "exits_in_subtask"), due(2, "echo_async", "done")])
     keeper.until(lambda: dead(keeper.runner.pid))
-    assert keeper.frame(Ended, 2).text == '"done"'
+    assert keeper.frame(RunEnded, 2).text == '"done"'
     assert keeper.running() == {1}

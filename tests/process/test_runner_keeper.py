@@ -26,8 +26,8 @@ def wait_for(condition: Callable[[], object], seconds: float = PATIENCE) -> None
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from actors.loop import Loop
-from actors.runner_process import RunnerProcess
+from actors.event_loop import Loop
+from actors.worker.keeper.runner_process import RunnerProcess
 from drumline import processes
 from tests.process.runner_harness import HANDLERS, due
 

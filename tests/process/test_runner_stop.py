@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.runner.frames import Cancel, Ended, Stack
+from drumline.runner.frames import CancelTask, RunEnded, StackReport
 from tests.process.runner_harness import Harness, dead, due
 
 
@@ -17,8 +17,8 @@ def test_a_sync_task_is_asked_to_stop_even_if_it_catches_every_exception(
     keeper.runner.sync.hand([due(1, "stubborn"), due(2, "echo")])
     keeper.until(lambda: 1 in keeper.running())
     keeper.runner.ask()
-    assert keeper.frame(Ended, 1).stopped
-    assert keeper.frame(Ended, 2).ok
+    assert keeper.frame(RunEnded, 1).stopped
+    assert keeper.frame(RunEnded, 2).ok
 
 
 def test_a_task_that_turns_the_ask_into_an_error_was_stopped_all_the_same(
@@ -27,16 +27,16 @@ def test_a_task_that_turns_the_ask_into_an_error_was_stopped_all_the_same(
     keeper.runner.sync.hand([due(1, "turns_stop_into_error")])
     keeper.until(lambda: 1 in keeper.running())
     keeper.runner.ask()
-    assert keeper.frame(Ended, 1).stopped
+    assert keeper.frame(RunEnded, 1).stopped
 
 
 def test_an_ask_between_two_tasks_strikes_neither(keeper: Harness) -> None:
     keeper.runner.sync.hand([due(1, "echo")])
-    keeper.frame(Ended, 1)
+    keeper.frame(RunEnded, 1)
     keeper.until(lambda: not keeper.running())
     keeper.runner.ask()
     keeper.runner.sync.hand([due(2, "echo")])
-    assert keeper.frame(Ended, 2).ok
+    assert keeper.frame(RunEnded, 2).ok
 
 
 def test_asks_at_any_moment_never_break_the_runner(keeper: Harness) -> None:
@@ -75,13 +75,13 @@ def test_a_task_that_is_asked_to_stop_says_where_it_was(keeper: Harness, name: s
     lane.hand([due(1, name)])
     keeper.until(lambda: 1 in keeper.running())
     if "async" in name:
-        lane.send(Cancel(1))
+        lane.send(CancelTask(1))
     else:
         keeper.until(lambda: _asked_for_stack(keeper))
-    text = keeper.frame(Stack, 1).text
+    text = keeper.frame(StackReport, 1).text
     assert f"in {name}\n" in text
-    assert "lanes.py" not in text, "the runner's own frames are of no use to anybody"
-    assert keeper.frame(Ended, 1).stopped
+    assert "executors.py" not in text, "the runner's own frames are of no use to anybody"
+    assert keeper.frame(RunEnded, 1).stopped
 
 
 def test_a_task_that_ignores_everything_is_killed(keeper: Harness) -> None:
@@ -111,10 +111,10 @@ def test_a_program_that_a_task_starts_gets_none_of_the_runners_pipes(
     keeper: Harness, tmp_path: Path
 ) -> None:
     keeper.runner.sync.hand([due(1, "lists_descriptors", str(tmp_path / "open"))])
-    assert keeper.frame(Ended).text == "[]"
+    assert keeper.frame(RunEnded).text == "[]"
 
 
-def _asked_for_stack(keeper: Harness) -> Stack | None:
+def _asked_for_stack(keeper: Harness) -> StackReport | None:
     """Ask the runner for the task's stack; the stack, once it has come."""
     keeper.runner.ask()
-    return keeper.found(Stack, 1)
+    return keeper.found(StackReport, 1)

@@ -16,7 +16,7 @@ for name in actors.supervisord.SHARED:
     __import__(name)
 print(threading.active_count(), len(os.listdir("/proc/self/task")))
 print(sorted(set(os.listdir("/proc/self/fd")) - before))
-print("drumline.metrics" in sys.modules)
+print("drumline.telemetry.metrics" in sys.modules)
 """
 
 

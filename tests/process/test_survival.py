@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline import processes
+from drumline.system import processes
 from tests.mariadb import MariaDB
 from tests.process.witness import HANDLERS, Witness
 from tests.stack import Stack

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from drumline.domain.rate import window_size
+from drumline.domain.sweeps.rate import window_size
 from tests.mariadb import fresh_database
 from tests.process.sweep_stack import LONG, OVER, SweepStack
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from drumline import procfs
-from drumline.control import Control
+from drumline.client.control import Control
 from drumline.errors import Conflict, DrumlineError
+from drumline.system import procfs
 from tests.mariadb import fresh_database
 from tests.process.sweep_stack import LONG, OVER, SweepStack
 

@@ -8,10 +8,10 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from drumline import control
+from drumline.client import control
 from drumline.errors import DecodeError
 from protocol import codec
-from protocol.messages import VERSION, AnyMessage, Bye, Feed, Message, Told
+from protocol.messages import VERSION, AnyMessage, DispatcherReply, Feed, Message, Unregister
 from tests.protocol.samples import mutated, replaced, sample
 
 KINDS: tuple[type[Message], ...] = get_args(AnyMessage)
@@ -79,9 +79,9 @@ def test_random_bytes() -> None:
     ("frame", "reason"),
     [
         (b"", "empty"),
-        (bytes([VERSION + 1]) + codec.encode(Bye())[1:], f"version {VERSION + 1}"),
+        (bytes([VERSION + 1]) + codec.encode(Unregister())[1:], f"version {VERSION + 1}"),
         (bytes([VERSION]), "truncated"),
-        (codec.encode(Bye()) + b"\x00", "trailing"),
+        (codec.encode(Unregister()) + b"\x00", "trailing"),
         (bytes([VERSION]) + msgspec.msgpack.encode(["Nobody"]), "Nobody"),
         (bytes([VERSION]) + msgspec.msgpack.encode(["Bye", "more"]), "length"),
         (bytes([VERSION]) + msgspec.msgpack.encode(["Hello", "worker"]), "length"),
@@ -95,7 +95,7 @@ def test_the_error_says_what_is_wrong(frame: bytes, reason: str) -> None:
 
 
 def test_a_frame_that_nests_without_end_is_refused() -> None:
-    head = codec.encode(Told(1, {"a": 1}))[:-1]
+    head = codec.encode(DispatcherReply(1, {"a": 1}))[:-1]
     with pytest.raises(DecodeError):
         codec.decode(head + b"\x91" * 100_000)
 
@@ -103,9 +103,9 @@ def test_a_frame_that_nests_without_end_is_refused() -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        codec.encode(Told(1, {"a": 1}))[:-1] + b"\xdd\xff\xff\xff\xff",
-        codec.encode(Told(1, {"a": 1}))[:-1] + b"\xdf\xff\xff\xff\xff",
-        codec.encode(Told(1, {"a": 1}))[:-1] + b"\xc6\xff\xff\xff\xff",
+        codec.encode(DispatcherReply(1, {"a": 1}))[:-1] + b"\xdd\xff\xff\xff\xff",
+        codec.encode(DispatcherReply(1, {"a": 1}))[:-1] + b"\xdf\xff\xff\xff\xff",
+        codec.encode(DispatcherReply(1, {"a": 1}))[:-1] + b"\xc6\xff\xff\xff\xff",
         codec.encode(Feed(()))[:-2] + b"\xdd\xff\xff\xff\xff",
     ],
 )
@@ -124,17 +124,19 @@ def test_a_length_that_is_a_lie_costs_no_memory(head: bytes) -> None:
 
 def test_a_request_and_its_answer_come_as_they_were_sent() -> None:
     chance = random.Random(3)
-    answers = msgspec.msgpack.Decoder(control.Answer)
+    answers = msgspec.msgpack.Decoder(control.ControlReply)
     for _ in range(200):
-        request = msgspec.structs.replace(sample(control.Request, chance), version=control.VERSION)
+        request = msgspec.structs.replace(
+            sample(control.ControlRequest, chance), version=control.VERSION
+        )
         assert control.decode_request(control.encode(request)) == request
-        answer = sample(control.Answer, chance)
+        answer = sample(control.ControlReply, chance)
         assert answers.decode(control.encode(answer)) == answer
 
 
 def test_damaged_requests() -> None:
     chance = random.Random(4)
-    request = control.Request("id", "batch.show", {"batch_id": 7, "deep": [{"x": None}]})
+    request = control.ControlRequest("id", "batch.show", {"batch_id": 7, "deep": [{"x": None}]})
     good = control.encode(request)
     frames = [mutated(good, chance) for _ in range(20_000)]
     frames += [chance.randbytes(chance.randrange(40)) for _ in range(5_000)]
@@ -142,6 +144,6 @@ def test_damaged_requests() -> None:
 
 
 def test_a_request_of_another_version_is_refused() -> None:
-    request = control.Request("id", "batch.show", {}, version=control.VERSION + 1)
+    request = control.ControlRequest("id", "batch.show", {}, version=control.VERSION + 1)
     with pytest.raises(DecodeError, match=f"version {control.VERSION + 1}"):
         control.decode_request(control.encode(request))

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from protocol.credit import Inbox, Outbox
+from protocol.credit import BundleReceiver, BundleSender
 
 RESEND = 2.0
 
@@ -35,8 +35,8 @@ class Network(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.outbox: Outbox[Bundle] = Outbox()
-        self.inbox = Inbox()
+        self.outbox: BundleSender[Bundle] = BundleSender()
+        self.inbox = BundleReceiver()
         self.to_worker: list[Bundle] = []
         self.to_dispatcher: list[Report] = []
         self.sent: set[int] = set()
@@ -147,8 +147,8 @@ TestNetwork = Network.TestCase
 TestNetwork.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
-def outbox_with(*bundles: tuple[int, ...]) -> Outbox[str]:
-    outbox: Outbox[str] = Outbox()
+def outbox_with(*bundles: tuple[int, ...]) -> BundleSender[str]:
+    outbox: BundleSender[str] = BundleSender()
     for tasks in bundles:
         number = outbox.send(tasks, 0.0)
         outbox.keep(number, tasks, f"bundle {number}", 0.0)
@@ -184,14 +184,14 @@ def test_a_late_beat_from_before_a_bundle_does_not_take_it_away() -> None:
 
 
 def test_what_a_worker_brings_along_counts_until_it_is_done() -> None:
-    outbox: Outbox[str] = Outbox([7, 8])
+    outbox: BundleSender[str] = BundleSender([7, 8])
     assert outbox.done([7, 99]) == {7}
     assert outbox.reconcile(0, (8,)) == set()
     assert outbox.reconcile(0, ()) == {8}
 
 
 def test_an_inbox_counts_up_to_the_first_gap() -> None:
-    inbox = Inbox()
+    inbox = BundleReceiver()
     assert [inbox.accept(n) for n in (1, 3, 3, 4)] == [True, True, False, True]
     assert inbox.received == 1
     assert inbox.accept(2)

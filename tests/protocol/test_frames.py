@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from drumline.domain.task import Due
+from drumline.domain.task import DueTask
 from drumline.runner.frames import (
     Channel,
     Frame,
@@ -62,7 +62,7 @@ def test_a_closed_end_is_not_an_empty_read() -> None:
 def test_each_ticket_goes_to_one_of_two_readers() -> None:
     """The runner that starts a task, and the keeper that takes it back."""
     chance = random.Random(5)
-    dues = [sample(Due, chance) for _ in range(500)]
+    dues = [sample(DueTask, chance) for _ in range(500)]
     out, into = os.pipe()
     os.set_blocking(out, False)
     taken: tuple[list[Ticket], list[Ticket]] = ([], [])

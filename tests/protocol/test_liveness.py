@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.liveness import Watch
+from protocol.liveness import SilenceDetector
 
 LIMIT, GAP = 4.0, 1.0
 
@@ -24,7 +24,7 @@ def test_nobody_is_judged_by_time_that_the_watcher_missed(
     happened: list[tuple[str, float]],
 ) -> None:
     """Told apart by adding up, for each peer, only the time that was watched."""
-    watch: Watch[str] = Watch(LIMIT, GAP)
+    watch: SilenceDetector[str] = SilenceDetector(LIMIT, GAP)
     now, looked = 0.0, None
     heard: dict[str, float] = {}
     for what, seconds in happened:
@@ -44,14 +44,14 @@ def test_nobody_is_judged_by_time_that_the_watcher_missed(
 def test_a_silent_peer_is_found_in_time_by_a_watcher_that_looks_often(
     start: float, looks: int
 ) -> None:
-    watch: Watch[str] = Watch(LIMIT, GAP)
+    watch: SilenceDetector[str] = SilenceDetector(LIMIT, GAP)
     watch.heard("peer", start)
     found = [start + n / 4 for n in range(looks) if watch.look(start + n / 4)]
     assert found == [start + n / 4 for n in range(looks) if (start + n / 4) - start > LIMIT]
 
 
 def test_after_a_pause_everyone_gets_the_whole_limit_again() -> None:
-    watch: Watch[str] = Watch(LIMIT, GAP)
+    watch: SilenceDetector[str] = SilenceDetector(LIMIT, GAP)
     watch.heard("peer", 0.0)
     assert watch.look(0.5) == []
     assert watch.look(60.0) == []
@@ -62,13 +62,13 @@ def test_after_a_pause_everyone_gets_the_whole_limit_again() -> None:
 
 def test_a_pause_does_not_excuse_for_ever() -> None:
     """Short pauses, each within what is normal, are watched time."""
-    watch: Watch[str] = Watch(LIMIT, GAP)
+    watch: SilenceDetector[str] = SilenceDetector(LIMIT, GAP)
     watch.heard("peer", 0.0)
     assert [watch.look(float(n)) for n in range(1, 6)] == [[], [], [], [], ["peer"]]
 
 
 def test_being_heard_is_life_and_being_forgotten_is_no_death() -> None:
-    watch: Watch[str] = Watch(LIMIT, GAP)
+    watch: SilenceDetector[str] = SilenceDetector(LIMIT, GAP)
     for peer in ("lives", "silent", "left"):
         watch.heard(peer, 0.0)
     watch.forget("left")
@@ -83,7 +83,7 @@ def test_being_heard_is_life_and_being_forgotten_is_no_death() -> None:
 
 
 def test_an_excuse_can_be_given_from_outside() -> None:
-    watch: Watch[int] = Watch(LIMIT, GAP)
+    watch: SilenceDetector[int] = SilenceDetector(LIMIT, GAP)
     watch.heard(1, 0.0)
     watch.look(0.0)
     watch.excuse(3.9)

@@ -7,9 +7,10 @@ from typing import get_args
 import msgspec
 import pytest
 
-from actors import dispatcher, link
-from drumline import control
-from drumline.domain.task import Body, Due
+from actors import dispatcher_connection
+from actors.dispatcher import dispatcher
+from drumline.client import control
+from drumline.domain.task import DueTask, TaskBody
 from drumline.runner import frames
 from protocol import messages, sockets
 from protocol.messages import AnyMessage, Message
@@ -17,9 +18,9 @@ from protocol.messages import AnyMessage, Message
 SPEC = (Path(sockets.__file__).parent / "SPEC.md").read_text()
 SECTIONS = dict(re.findall(r"^#### (\w+)\n(.*?)(?=^#+ |\Z)", SPEC, re.MULTILINE | re.DOTALL))
 
-PARTS: list[type[msgspec.Struct]] = [Due, Body]
-PARTS += [messages.TypeFacts, messages.Timing, messages.Running]
-PARTS += [control.Request, control.Answer]
+PARTS: list[type[msgspec.Struct]] = [DueTask, TaskBody]
+PARTS += [messages.HandlerSummary, messages.Timing, messages.LongRun]
+PARTS += [control.ControlRequest, control.ControlReply]
 PARTS += [*get_args(frames.ToRunner), *get_args(frames.ToKeeper), frames.Failure]
 
 
@@ -51,4 +52,4 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"{sockets.HIGH_WATER:,}" in SPEC
     assert f"not heard for {dispatcher.EXPIRE_SECONDS:g} s" in SPEC
     assert f"not confirmed within {dispatcher.RESEND_SECONDS:g} s" in SPEC
-    assert f"every {link.HELLO_SECONDS:g} s" in SPEC
+    assert f"every {dispatcher_connection.HELLO_SECONDS:g} s" in SPEC

@@ -7,11 +7,11 @@ import msgspec
 from sqlalchemy import func, select
 
 from drumline import commands
+from drumline.client.control import new_request_id
 from drumline.commands import Context
 from drumline.config import Settings
-from drumline.control import new_request_id
 from drumline.domain.policy import HandlerSpec
-from drumline.domain.task import Due
+from drumline.domain.task import DueTask
 from drumline.errors import DrumlineError, NotReachable
 from drumline.store.database import Database
 from tests.store.world import REGION, SPEC
@@ -41,7 +41,7 @@ class Desk:
         }
         self.reachable = True
         self.rings = 0
-        self.offered: list[Due] = []
+        self.offered: list[DueTask] = []
         self.context = Context(
             Settings(region=REGION, node=NODE), database, self.ask, self.ring, actor="tester"
         )
@@ -52,7 +52,7 @@ class Desk:
         self.asked.append((what, name, task_id))
         return self.answers.get(what, {})
 
-    def ring(self, dues: Sequence[Due] = ()) -> None:
+    def ring(self, dues: Sequence[DueTask] = ()) -> None:
         self.rings += 1
         self.offered += dues
 
@@ -60,7 +60,7 @@ class Desk:
         self, command_name: str, request_id: str | None = None, /, **arguments: Any
     ) -> dict[str, Any]:
         command = commands.read(commands.by_name(command_name), arguments)
-        answer = commands.carry_out(command, request_id or new_request_id(), self.context)
+        answer = commands.run_command(command, request_id or new_request_id(), self.context)
         msgspec.msgpack.encode(answer)  # it travels
         return answer
 

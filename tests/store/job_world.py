@@ -7,14 +7,15 @@ from unittest import mock
 
 from sqlalchemy import Row
 
-from drumline.domain.firing import Decision
+from drumline.domain.jobs.firing import Decision
+from drumline.domain.release import RunEnd, RunOutcome
 from drumline.domain.states import TaskState
-from drumline.domain.verdict import End, Outcome
-from drumline.store import decisions, firings, holdings, jobs, missed, runs
 from drumline.store.database import Database
-from drumline.store.firings import Plan
-from drumline.store.runs import Raced
+from drumline.store.job import decisions, firings, jobs, missed
+from drumline.store.job.firings import Plan
 from drumline.store.tables import job, task
+from drumline.store.task import holdings, runs
+from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
 from tests.store.world import REGION, SPEC, World
 
@@ -126,14 +127,14 @@ class JobWorld(World):
         (due,) = self.acquire(keeper, [self.at(job_id, second).id])
         assert due.job_id == job_id
 
-    def finish(self, job_id: int, second: float, keeper: int, end: End = End.SUCCESS) -> None:
+    def finish(self, job_id: int, second: float, keeper: int, end: RunEnd = RunEnd.SUCCESS) -> None:
         """The run of a second, which a worker has, comes to its end."""
         row = self.at(job_id, second)
         ended = over_row(row, end)
         assert self.release(keeper, [ended]) == []
 
     def run_firing(
-        self, job_id: int, second: float, keeper: int, end: End = End.SUCCESS
+        self, job_id: int, second: float, keeper: int, end: RunEnd = RunEnd.SUCCESS
     ) -> Decision:
         """Fire, start and finish, all within the second."""
         decision = self.fire(job_id, second)
@@ -156,10 +157,10 @@ class JobWorld(World):
         self.write(lambda tx: jobs.change(tx, row, version, values))
 
 
-def over_row(row: Row[Any], end: End) -> runs.Ended:
+def over_row(row: Row[Any], end: RunEnd) -> runs.FinishedRun:
     """The end of a run that a keeper holds."""
-    info = "it was" if end in (End.ERROR, End.TIMEOUT) else None
-    return holdings.ended(row, Outcome(end, info=info), {SPEC.key: SPEC}, "worker")
+    info = "it was" if end in (RunEnd.ERROR, RunEnd.TIMEOUT) else None
+    return holdings.ended(row, RunOutcome(end, info=info), {SPEC.key: SPEC}, "worker")
 
 
 def until_decided(work: Callable[[], Decision | None]) -> Decision | None:
@@ -167,7 +168,7 @@ def until_decided(work: Callable[[], Decision | None]) -> Decision | None:
     while True:
         try:
             return work()
-        except Raced:
+        except RaceLost:
             continue
 
 

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row
 
-from drumline.domain.part import HookEnd
 from drumline.domain.policy import HandlerSpec, SweepTraits
-from drumline.domain.sweep import PARTS
-from drumline.domain.verdict import End, Outcome
-from drumline.store import holdings, sweep_parts, sweeps
-from drumline.store.sweep_parts import Checkpoint, Held
+from drumline.domain.release import RunEnd, RunOutcome
+from drumline.domain.sweeps.partition import HookEnd
+from drumline.domain.sweeps.sweep import PARTS
+from drumline.store.sweep import partitions, sweeps
+from drumline.store.sweep.partitions import HeldPartition, PartitionCheckpoint
+from drumline.store.task import holdings
 from tests.store.desk import Desk
 from tests.store.world import REGION, World
 
@@ -28,32 +29,38 @@ class SweepWorld(World):
         sweep_id = self.show(name).id
         return self.database.read(lambda tx: sweeps.parts_of(tx, [sweep_id]))[sweep_id]
 
-    def hold(self, name: str, number: int = 0, keeper_id: int | None = None) -> Held:
+    def hold(self, name: str, number: int = 0, keeper_id: int | None = None) -> HeldPartition:
         """Acquire a partition's task and open it."""
         keeper_id = keeper_id or self.keeper()
         task_id = self.parts(name)[number].task_id
         (due,) = self.acquire(keeper_id, [task_id])
-        held = Held(keeper_id, due.id, due.fence)
-        assert sweep_parts.open_part(self.database, held) is not None
+        held = HeldPartition(keeper_id, due.id, due.fence)
+        assert partitions.open_part(self.database, held) is not None
         return held
 
-    def flush(self, held: Held, start: int, errors: int = 0, **more: Any) -> Any:
-        return sweep_parts.checkpoint(self.database, held, Checkpoint(start, errors, **more))
+    def flush(self, held: HeldPartition, start: int, errors: int = 0, **more: Any) -> Any:
+        return partitions.checkpoint(
+            self.database, held, PartitionCheckpoint(start, errors, **more)
+        )
 
-    def end(self, held: Held, end: End = End.SUCCESS, result: Any = None, **more: Any) -> None:
+    def end(
+        self, held: HeldPartition, end: RunEnd = RunEnd.SUCCESS, result: Any = None, **more: Any
+    ) -> None:
         """The run of a task of a sweep is over."""
         row = self.task(held.task_id)
         text = None if result is None else msgspec.json.encode(result).decode()
         spec = HandlerSpec(row.target_type, row.type)
-        ended = holdings.ended(row, Outcome(end, result=text, **more), {spec.key: spec}, "worker")
+        ended = holdings.ended(
+            row, RunOutcome(end, result=text, **more), {spec.key: spec}, "worker"
+        )
         assert self.release(held.keeper_id, [ended]) == []
 
     def hook(self, name: str, result: HookEnd | None, **more: Any) -> None:
         """Run the hook that a sweep waits for."""
         keeper_id, task_id = self.keeper(), self.show(name).hook_task_id
         (due,) = self.acquire(keeper_id, [task_id])
-        end = End.ERROR if result is None else End.SUCCESS
-        self.end(Held(keeper_id, due.id, due.fence), end, result, **more)
+        end = RunEnd.ERROR if result is None else RunEnd.SUCCESS
+        self.end(HeldPartition(keeper_id, due.id, due.fence), end, result, **more)
 
 
 def begin(desk: Desk, name: str = "s", **fields: Any) -> int:

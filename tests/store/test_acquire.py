@@ -7,17 +7,19 @@ from unittest import mock
 import msgspec
 import pytest
 
+from drumline.domain.release import RunEnd
 from drumline.domain.states import Phase, TaskState
-from drumline.domain.task import Due
-from drumline.domain.verdict import End
-from drumline.store import batches, keepers, runs
-from drumline.store.keepers import KeeperDead
-from drumline.store.spreads import Spread
+from drumline.domain.task import DueTask
+from drumline.store.batch import batches
+from drumline.store.batch.operations import BatchOperation
+from drumline.store.node import keepers
+from drumline.store.node.keepers import KeeperDead
 from drumline.store.tables import NOBODY
+from drumline.store.task import runs
 from tests.store.world import Crash, World, at_once, commit_of_unknown_fate, over
 
 
-def ids(dues: list[Due]) -> list[int]:
+def ids(dues: list[DueTask]) -> list[int]:
     return [due.id for due in dues]
 
 
@@ -186,7 +188,7 @@ def test_an_earlier_run_of_the_same_keeper_is_not_taken_for_this_one(world: Worl
     keeper = world.keeper()
     single = world.one_shot()
     stale = world.dues()
-    world.run(keeper, end=End.GIVEN_BACK)
+    world.run(keeper, end=RunEnd.GIVEN_BACK)
     assert ids(world.acquire(keeper)) == [single]
     # Ours, but under another fence: a bundle that came a second time must not start it again.
     assert runs.acquire(world.database, keeper, stale) == []
@@ -199,7 +201,7 @@ def test_a_fence_grows_with_every_run(world: World) -> None:
     for _ in range(3):
         (due,) = world.acquire(keeper)
         fences.append(due.fence)
-        world.release(keeper, [over(due, End.GIVEN_BACK)])
+        world.release(keeper, [over(due, RunEnd.GIVEN_BACK)])
     assert fences == sorted(set(fences))
 
 
@@ -230,7 +232,7 @@ def test_cancel_and_acquire_at_once_leave_nothing_running_in_a_cancelled_batch(
         keeper = world.keeper()
         dues = world.dues(members)
 
-        def take(keeper: int = keeper, dues: list[Due] = dues) -> list[int]:
+        def take(keeper: int = keeper, dues: list[DueTask] = dues) -> list[int]:
             return [
                 d.id
                 for n in range(0, 20, 2)
@@ -238,7 +240,7 @@ def test_cancel_and_acquire_at_once_leave_nothing_running_in_a_cancelled_batch(
             ]
 
         def stop(batch_id: int = batch_id) -> list[int]:
-            world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
+            world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
             return []
 
         won, _ = at_once(take, stop)

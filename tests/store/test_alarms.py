@@ -11,14 +11,15 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Row, update
 
-from drumline import metrics
 from drumline.commands import Context
 from drumline.domain.alarms import Event, Webhook, hooks, signature
 from drumline.domain.policy import Retry
-from drumline.domain.verdict import End
-from drumline.store import alarms, batches
+from drumline.domain.release import RunEnd
+from drumline.store.admin import alarms
+from drumline.store.batch import batches
 from drumline.store.database import Database
 from drumline.store.tables import alarm
+from drumline.telemetry import metrics
 from drumline.web import webhooks
 from tests.receiver import Receiver
 from tests.store.desk import Desk
@@ -64,7 +65,7 @@ def test_the_end_of_a_batch_is_told_once(world: World, listening: Callable[..., 
     world.run(world.keeper(), members[:1])
     world.upkeep(batch_id)
     assert outbox(world) == []
-    world.run(world.keeper(), end=End.ERROR)
+    world.run(world.keeper(), end=RunEnd.ERROR)
     row = world.batch_row(batch_id)
     world.database.write(lambda tx: batches.keep_status(tx, row))
     assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None, "it was late"
@@ -94,7 +95,7 @@ def test_a_failed_run_of_a_job_is_told_and_a_retry_is_not(
         patient = Retry(retries=1, delay=0.0)
         for attempt in (1, 2):
             (due,) = world.acquire(keeper_id, [task_id])
-            ended = over(due, End.ERROR, info=f"broken {attempt}", of_job=True, retry=patient)
+            ended = over(due, RunEnd.ERROR, info=f"broken {attempt}", of_job=True, retry=patient)
             world.release(keeper_id, [ended])
             assert len(outbox(world)) == attempt - 1
     (told,) = outbox(world)
@@ -110,7 +111,7 @@ def test_a_quarantine_is_told(world: World, listening: Callable[..., None]) -> N
     world.set_task(task_id, deaths=2)
     keeper_id = world.keeper()
     (due,) = world.acquire(keeper_id)
-    world.release(keeper_id, [over(due, End.DIED)])
+    world.release(keeper_id, [over(due, RunEnd.DIED)])
     (told,) = outbox(world)
     assert told.event == "quarantine"
     assert json.loads(told.body)["data"]["task_id"] == task_id
@@ -146,7 +147,7 @@ def test_an_event_is_told_only_if_it_became_true(
 
 def test_nothing_is_written_where_nobody_listens(world: World) -> None:
     batch_id, _ = world.batch(1)
-    world.run(world.keeper(), end=End.ERROR)
+    world.run(world.keeper(), end=RunEnd.ERROR)
     assert world.upkeep(batch_id) == "fail"
     assert outbox(world) == []
 

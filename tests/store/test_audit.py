@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from drumline import commands, doors
-from drumline.control import new_request_id
+from drumline import commands
+from drumline.client.control import new_request_id
+from drumline.command_layer import execute
 from drumline.errors import Conflict, DrumlineError, NotFound, StoreUnavailable, WrongUse
-from drumline.store import audit
+from drumline.store.admin import audit
 from drumline.store.database import Database
 from drumline.store.tables import audit as audit_table
 from drumline.store.tables import task
@@ -29,7 +30,7 @@ class Door(Desk):
         self, command_name: str, request_id: str | None = None, /, **arguments: Any
     ) -> dict[str, Any]:
         kind = commands.by_name(command_name)
-        return doors.have_done(kind, arguments, request_id or new_request_id(), self.context)
+        return execute.execute(kind, arguments, request_id or new_request_id(), self.context)
 
     def trail(self, **filters: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self("audit.list", **filters)["audit"]
@@ -85,7 +86,7 @@ def test_what_breaks_is_one_line_too(door: Door, monkeypatch: pytest.MonkeyPatch
     def break_(*_: object) -> None:
         raise RuntimeError("the password is sesame")
 
-    monkeypatch.setattr("drumline.store.tasks.add_one", break_)
+    monkeypatch.setattr("drumline.store.task.tasks.add_one", break_)
     with pytest.raises(DrumlineError, match="an internal error"):
         door("task.schedule", type=SPEC.type)
     (line,) = door.trail()
@@ -163,7 +164,7 @@ def test_it_can_be_searched(door: Door) -> None:
     first = door("task.schedule", type=SPEC.type)["task_id"]
     other = replace(door.context, actor="x" * 200)
     kind = commands.by_name("task.cancel")
-    doors.have_done(kind, {"task_id": first}, "r2", other)
+    execute.execute(kind, {"task_id": first}, "r2", other)
     door("queue.pause")
     assert [one["command"] for one in door.trail(subject=f"task {first}")] == [
         "task.cancel",

@@ -3,7 +3,7 @@
 import pytest
 
 from drumline.errors import Conflict
-from drumline.store import spreads
+from drumline.store.batch import operations
 from drumline.store.tables import task
 from tests.store.desk import Desk, loading, submitted
 from tests.store.world import Crash, World, crash_after, over
@@ -75,7 +75,7 @@ def test_cancel_stops_a_load(desk: Desk, world: World) -> None:
 def test_cancel_wins_over_a_start_that_is_under_way(
     desk: Desk, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spreads, "CHUNK", 2)
+    monkeypatch.setattr(operations, "CHUNK", 2)
     batch_id = loading(desk, count=5)
     with crash_after(desk.database, commits=2), pytest.raises(Crash):
         desk("batch.start", batch_id=batch_id)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from drumline.domain.release import RunEnd
 from drumline.domain.states import Phase
-from drumline.domain.verdict import End
 from drumline.errors import Conflict, NotFound
 from tests.store.desk import Desk, submitted
 from tests.store.world import World
@@ -13,7 +13,7 @@ def test_retry_runs_all_that_failed_again(desk: Desk, world: World) -> None:
     batch_id = submitted(desk)
     keeper = world.keeper()
     world.run(keeper, world.members(batch_id)[:1])
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     assert desk("batch.retry", batch_id=batch_id)["retried"] == 2
     assert world.statuses(batch_id) == ["success", "retry_pending", "retry_pending"]
     world.run(keeper)
@@ -26,7 +26,7 @@ def test_retry_of_some_leaves_the_others_and_is_all_or_nothing(desk: Desk, world
     one, two, three = world.members(batch_id)
     keeper = world.keeper()
     world.run(keeper, [one])
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     with pytest.raises(Conflict, match=f"task {one} is success"):
         desk("batch.retry", batch_id=batch_id, task_ids=[two, one])
     assert world.statuses(batch_id) == ["success", "fail", "fail"]
@@ -37,7 +37,7 @@ def test_retry_of_some_leaves_the_others_and_is_all_or_nothing(desk: Desk, world
 
 def test_retry_of_another_batchs_task_is_not_found(desk: Desk, world: World) -> None:
     batch_id, other = submitted(desk), submitted(desk)
-    world.run(world.keeper(), end=End.ERROR)
+    world.run(world.keeper(), end=RunEnd.ERROR)
     foreign = world.members(other)[0]
     with pytest.raises(NotFound, match=f"task {foreign} in batch {batch_id}"):
         desk("batch.retry", batch_id=batch_id, task_ids=[foreign])

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from drumline.domain.release import RunEnd
 from drumline.domain.states import Phase, TaskState
-from drumline.domain.task import Due
-from drumline.domain.verdict import End
+from drumline.domain.task import DueTask
 from drumline.errors import Conflict, DrumlineError
 from drumline.store.tables import NOBODY
 from tests.store.desk import UNDOES, Desk, outcome, submitted
@@ -52,7 +52,7 @@ def test_a_run_and_a_rollback_that_begin_at_once_exclude_each_other(
         batch_id = undoable(desk, count=1)
         keeper, dues = world.keeper(), world.members(batch_id)
         rolled: list[dict[str, Any] | DrumlineError] = []
-        won: list[Due] = []
+        won: list[DueTask] = []
         roll_back = partial(desk, "batch.rollback", batch_id=batch_id)
         at_once(
             partial(lambda to, work: to.append(outcome(work)), rolled, roll_back),
@@ -109,7 +109,7 @@ def test_a_rollback_can_be_cancelled_and_begun_again(desk: Desk, world: World) -
     world.run(keeper)
     desk("batch.rollback", batch_id=batch_id)
     world.run(keeper, [one])
-    world.run(keeper, [two], end=End.ERROR)
+    world.run(keeper, [two], end=RunEnd.ERROR)
     desk("batch.cancel", batch_id=batch_id)
     assert world.statuses(batch_id) == ["rollback_success", "rollback_fail", "cancel"]
     desk("batch.rollback", batch_id=batch_id)
@@ -124,7 +124,7 @@ def test_retry_in_a_rollback_rolls_back_again(desk: Desk, world: World) -> None:
     keeper = world.keeper()
     world.run(keeper)
     desk("batch.rollback", batch_id=batch_id)
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_fail"
     assert desk("batch.retry", batch_id=batch_id)["retried"] == 3
     assert set(world.statuses(batch_id)) == {"rollback_pending"}

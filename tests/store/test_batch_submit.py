@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from drumline.errors import Conflict, DrumlineError, NotFound, UnknownHandler, WrongUse
-from drumline.store import spreads
+from drumline.store.batch import operations
 from drumline.store.tables import batch, request, task
 from tests.store.desk import STRICT, Desk, loading, submitted
 from tests.store.world import REGION, SPEC, Crash, World, crash_after
@@ -128,7 +128,7 @@ def test_an_empty_batch_cannot_start(desk: Desk) -> None:
 
 
 def test_a_discarded_load_leaves_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spreads, "CHUNK", 2)
+    monkeypatch.setattr(operations, "CHUNK", 2)
     kept = submitted(desk, count=1)
     batch_id = loading(desk, count=5)
     for _ in range(2):
@@ -142,12 +142,12 @@ def test_a_discarded_load_leaves_nothing(desk: Desk, monkeypatch: pytest.MonkeyP
 def test_a_discard_that_died_half_way_is_finished_by_whoever_finds_it(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spreads, "CHUNK", 2)
+    monkeypatch.setattr(operations, "CHUNK", 2)
     batch_id = loading(desk, count=5)
     with crash_after(desk.database, commits=2), pytest.raises(Crash):
         desk("batch.discard", batch_id=batch_id)
     assert desk.count(task) == 3
     with pytest.raises(Conflict, match="not being loaded"):
         desk("batch.load", batch_id=batch_id, count=1)
-    spreads.carry_out(desk.database, batch_id)
+    operations.run_operation(desk.database, batch_id)
     assert (desk.count(task), desk.count(batch)) == (0, 0)

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from drumline.domain.task import Due
-from drumline.domain.verdict import End
-from drumline.store import runs
+from drumline.domain.release import RunEnd
+from drumline.domain.task import DueTask
+from drumline.store.task import runs
 from tests.store.world import World, commit_of_unknown_fate, over
 
 
@@ -14,7 +14,7 @@ def test_the_first_capture_stays(world: World) -> None:
     (due,) = world.acquire(keeper)
     assert capture(world, keeper, due, '"first"', '"a"')
     assert capture(world, keeper, due, '"second"', '"b"')
-    world.release(keeper, [over(due, End.TIMEOUT)])
+    world.release(keeper, [over(due, RunEnd.TIMEOUT)])
     (again,) = world.acquire(keeper)
     assert capture(world, keeper, again, '"third"', '"c"')
     row = world.task(member)
@@ -45,5 +45,5 @@ def test_a_capture_whose_commit_was_lost_is_ours(world: World) -> None:
     assert world.task(member).before_update == '"old"'
 
 
-def capture(world: World, keeper: int, due: Due, before: str, after: str) -> bool:
+def capture(world: World, keeper: int, due: DueTask, before: str, after: str) -> bool:
     return runs.capture(world.database, keeper, due.id, due.fence, before, after)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sqlalchemy import insert, text
 
 from drumline.domain.states import TaskState
-from drumline.store import scan, tasks
 from drumline.store.database import Database
-from drumline.store.scan import Cursor
 from drumline.store.tables import ANYONE, NOBODY, task
+from drumline.store.task import scan, tasks
+from drumline.store.task.scan import Cursor
 from drumline.store.tx import Tx
 from tests.store.conftest import wipe
 from tests.store.world import REGION, World, new_task

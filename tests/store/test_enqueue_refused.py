@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from drumline import enqueue, enqueue_many
 from drumline.errors import Conflict, SchemaMismatch, UnknownHandler, WrongUse
-from drumline.store import instances
+from drumline.store.task import instances
 from tests.store.caller import Caller
 from tests.store.world import REGION
 

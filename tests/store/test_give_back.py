@@ -5,14 +5,15 @@ from contextlib import suppress
 import pytest
 
 from drumline.domain.policy import HandlerSpec, OnDeath
+from drumline.domain.release import RunEnd
 from drumline.domain.states import Phase
-from drumline.domain.task import Due
-from drumline.domain.verdict import End
-from drumline.store import holdings, keepers, runs
-from drumline.store import tasks as store_tasks
-from drumline.store.keepers import KeeperDead, KeeperState
-from drumline.store.spreads import Spread
+from drumline.domain.task import DueTask
+from drumline.store.batch.operations import BatchOperation
+from drumline.store.node import keepers
+from drumline.store.node.keepers import KeeperDead, KeeperState
 from drumline.store.tables import keeper as keeper_table
+from drumline.store.task import holdings, runs
+from drumline.store.task import tasks as store_tasks
 from tests.store.world import (
     LIMITS,
     REGION,
@@ -119,7 +120,7 @@ def test_success_keeps_the_count_of_deaths_and_an_operators_retry_clears_it(worl
     keeper = world.keeper()
     _, (member,) = world.batch(1)
     world.set_task(member, deaths=2)
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     assert world.task(member).deaths == 2
     world.database.write(lambda tx: store_tasks.retry(tx, member, REGION))
     assert world.task(member).deaths == 0
@@ -130,7 +131,7 @@ def test_what_an_operator_stopped_is_cancelled_and_not_given_back(world: World) 
     cancelled, _ = world.batch(1)
     _, (asked, free) = world.batch(2)
     world.acquire(keeper)
-    world.spread(cancelled, Spread.CANCEL, Phase.CANCEL)
+    world.spread(cancelled, BatchOperation.CANCEL, Phase.CANCEL)
     world.database.write(lambda tx: store_tasks.cancel(tx, asked, REGION, force=True))
     world.die(keeper)
     world.give_back(keeper)
@@ -233,7 +234,7 @@ def test_who_is_declared_dead_while_it_acquires_has_that_given_back_too(world: W
         _, members = world.batch(10)
         dues = world.dues(members)
 
-        def take(keeper: int = keeper, dues: list[Due] = dues) -> None:
+        def take(keeper: int = keeper, dues: list[DueTask] = dues) -> None:
             with suppress(KeeperDead):
                 runs.acquire(world.database, keeper, dues)
 

@@ -23,17 +23,18 @@ from hypothesis.stateful import (
 from sqlalchemy import Row
 
 from drumline.domain.policy import HandlerSpec, OnDeath, Retry
+from drumline.domain.release import RunEnd
 from drumline.domain.states import FINISHED, HELD, TRANSITIONS, Phase, TaskState
-from drumline.domain.task import Due
-from drumline.domain.verdict import End
+from drumline.domain.task import DueTask
 from drumline.errors import Conflict, NotFound
-from drumline.store import batches, holdings, runs, spreads
-from drumline.store import tasks as store_tasks
-from drumline.store.batches import PhaseChanged
+from drumline.store.batch import batches, operations
+from drumline.store.batch.batches import PhaseChanged
+from drumline.store.batch.operations import QUIET, BatchOperation
 from drumline.store.database import Database
-from drumline.store.keepers import KeeperDead
-from drumline.store.spreads import QUIET, Spread
+from drumline.store.node.keepers import KeeperDead
 from drumline.store.tables import batch, task
+from drumline.store.task import holdings, runs
+from drumline.store.task import tasks as store_tasks
 from tests.store.conftest import wipe
 from tests.store.world import (
     REGION,
@@ -46,7 +47,7 @@ from tests.store.world import (
 )
 
 HANDLER = HandlerSpec(SPEC.target_type, SPEC.type, retry=Retry(retries=1, delay=0.0, jitter=0.0))
-ENDS = [end for end in End if end is not End.WAITING]
+ENDS = [end for end in RunEnd if end is not RunEnd.WAITING]
 
 pick = st.integers(0, 1_000)
 """Chooses one of whatever there is at that moment."""
@@ -62,12 +63,12 @@ class Histories(RuleBasedStateMachine):
         wipe(database)
         self.alive: list[int] = []
         self.dead: list[int] = []
-        self.holds: dict[int, dict[int, Due]] = {}
+        self.holds: dict[int, dict[int, DueTask]] = {}
         """What each keeper believes that it holds. A dead one may still believe it."""
         self.batches: list[int] = []
-        self.scanned: list[Due] = []
+        self.scanned: list[DueTask] = []
         self.seen: dict[int, Row[Any]] = {}
-        self.past: list[Due] = []
+        self.past: list[DueTask] = []
         """Every run there ever was: a message about any of them may still come."""
 
     # --- helpers -------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class Histories(RuleBasedStateMachine):
     @rule(number=pick)
     def open(self, number: int) -> None:
         row = self.world.batch_row(self.one(self.batches, number))
-        self.world.database.write(lambda tx: spreads.open_batch(tx, row, spread=True))
+        self.world.database.write(lambda tx: operations.open_batch(tx, row, spread=True))
 
     # --- keepers -------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.past)
     @rule(number=pick, other=pick, end=st.sampled_from(ENDS), ours=st.booleans())
-    def write_out_of_turn(self, number: int, other: int, end: End, ours: bool) -> None:
+    def write_out_of_turn(self, number: int, other: int, end: RunEnd, ours: bool) -> None:
         """A run that is over, or another's: whoever writes it changes nothing."""
         held = {row.id: row.owner for row in self.seen.values() if row.status in HELD}
         # Of tasks that run, if there are any: that is where a missing fence would do harm.
@@ -174,7 +175,7 @@ class Histories(RuleBasedStateMachine):
         which=st.sets(st.integers(0, 5), min_size=1),
         lost=st.booleans(),
     )
-    def release(self, number: int, ends: list[End], which: set[int], lost: bool) -> None:
+    def release(self, number: int, ends: list[RunEnd], which: set[int], lost: bool) -> None:
         """Also by a keeper that is dead and does not know it yet."""
         keeper = self.one([k for k, held in self.holds.items() if held], number)
         held = list(self.holds[keeper].values())
@@ -240,8 +241,8 @@ class Histories(RuleBasedStateMachine):
     # --- operators -----------------------------------------------------------------------------
 
     @precondition(lambda self: self.batches)
-    @rule(number=pick, spread=st.sampled_from([Spread.CANCEL, Spread.KILL]))
-    def cancel_batch(self, number: int, spread: Spread) -> None:
+    @rule(number=pick, spread=st.sampled_from([BatchOperation.CANCEL, BatchOperation.KILL]))
+    def cancel_batch(self, number: int, spread: BatchOperation) -> None:
         self.world.begin(self.one(self.batches, number), spread, Phase.CANCEL)
 
     @precondition(lambda self: self.batches)
@@ -249,7 +250,7 @@ class Histories(RuleBasedStateMachine):
     def retry_batch(self, number: int) -> None:
         row = self.world.batch_row(self.one(self.batches, number))
         if row.spread is None and row.phase in ("forward", "rollback"):
-            self.world.begin(row.id, Spread.RETRY, Phase(row.phase))
+            self.world.begin(row.id, BatchOperation.RETRY, Phase(row.phase))
 
     @precondition(lambda self: self.batches)
     @rule(number=pick)
@@ -257,7 +258,9 @@ class Histories(RuleBasedStateMachine):
         row = self.world.batch_row(self.one(self.batches, number))
         if row.spread is None and row.phase in ("forward", "cancel"):
             self.world.database.write(
-                lambda tx: spreads.begin(tx, row, Spread.ROLLBACK, Phase.ROLLBACK, *QUIET)
+                lambda tx: operations.begin(
+                    tx, row, BatchOperation.ROLLBACK, Phase.ROLLBACK, *QUIET
+                )
             )
 
     @precondition(lambda self: self.batches)
@@ -266,7 +269,7 @@ class Histories(RuleBasedStateMachine):
         """By one who may die on the way."""
         batch_id = self.one(self.batches, number)
         with suppress(Crash), crash_after(self.world.database, chunks):
-            spreads.carry_out(self.world.database, batch_id)
+            operations.run_operation(self.world.database, batch_id)
 
     @precondition(lambda self: self.seen)
     @rule(number=pick, force=st.booleans())
@@ -338,8 +341,8 @@ class Histories(RuleBasedStateMachine):
         for batch_id in self.batches:
             row = world.batch_row(batch_id)
             if row.phase == "loading":
-                world.database.write(lambda tx, r=row: spreads.open_batch(tx, r, spread=True))  # type: ignore[misc]
-            spreads.carry_out(world.database, batch_id)
+                world.database.write(lambda tx, r=row: operations.open_batch(tx, r, spread=True))  # type: ignore[misc]
+            operations.run_operation(world.database, batch_id)
         keeper = world.keeper()
         while dues := world.dues():
             won = runs.acquire(world.database, keeper, dues)
@@ -354,7 +357,7 @@ class Histories(RuleBasedStateMachine):
 
 def play(database: Database, examples: int, steps: int) -> None:
     at_once = mock.patch("drumline.store.database.random.uniform", return_value=0.0)
-    with mock.patch.object(spreads, "CHUNK", 2), at_once:
+    with mock.patch.object(operations, "CHUNK", 2), at_once:
         run_state_machine_as_test(
             lambda: Histories(database),  # type: ignore[arg-type]  # a factory will do
             settings=settings(

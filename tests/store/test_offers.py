@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from drumline.errors import StoreUnavailable
-from drumline.store import scan
 from drumline.store.database import Database
+from drumline.store.task import scan
 from tests.store.desk import Desk
 from tests.store.world import SPEC, World
 

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
 from drumline.store.database import Database
 from drumline.web import openapi
 from tests.store.conftest import wipe
@@ -56,7 +56,7 @@ class Furnished:
             "name": "the-read",
         }
         keeper_id = world.keeper("worker", NODE)
-        world.run(keeper_id, end=End.ERROR)
+        world.run(keeper_id, end=RunEnd.ERROR)
         seen = {"keeper": keeper_id, "name": "worker", "state": "free", "holds": 0, "tasks": []}
         desk.answers["workers"] = {"workers": [seen]}
         self.context = desk.context

@@ -5,12 +5,13 @@ from unittest import mock
 import pytest
 
 from drumline.domain.policy import HandlerSpec, Retry
+from drumline.domain.release import RunEnd
 from drumline.domain.states import Phase
-from drumline.domain.verdict import End
-from drumline.store import batches, holdings
-from drumline.store import tasks as store_tasks
-from drumline.store.spreads import Spread
+from drumline.store.batch import batches
+from drumline.store.batch.operations import BatchOperation
 from drumline.store.tables import NOBODY, result
+from drumline.store.task import holdings
+from drumline.store.task import tasks as store_tasks
 from tests.store.world import REGION, SPEC, World, over
 
 RETRIED = HandlerSpec(SPEC.target_type, SPEC.type, retry=Retry(retries=2, delay=10, jitter=0))
@@ -36,7 +37,7 @@ def test_an_error_fails_and_the_attempt_is_kept(world: World) -> None:
     keeper = world.keeper()
     batch_id, (member,) = world.batch(1)
     (due,) = world.acquire(keeper)
-    world.release(keeper, [over(due, End.ERROR, info="no such host", result='"half"')])
+    world.release(keeper, [over(due, RunEnd.ERROR, info="no such host", result='"half"')])
     row = world.task(member)
     assert (row.status, row.cause, row.info) == ("fail", "error", "no such host")
     assert (row.failures, row.attempt) == (1, 1)
@@ -54,13 +55,13 @@ def test_an_error_is_retried_as_its_handler_asks(world: World) -> None:
     _, (member,) = world.batch(1)
     for failures, wait in ((1, 10), (2, 20)):
         (due,) = world.acquire(keeper)
-        world.release(keeper, [over(due, End.ERROR, handler=RETRIED)])
+        world.release(keeper, [over(due, RunEnd.ERROR, handler=RETRIED)])
         row = world.task(member)
         assert (row.status, row.owner, row.failures) == ("pending", 0, failures)
         assert row.due_at - row.updated_at == wait * 1_000_000
         assert row.finished_at == 0
     (due,) = world.acquire(keeper)
-    world.release(keeper, [over(due, End.ERROR, handler=RETRIED)])
+    world.release(keeper, [over(due, RunEnd.ERROR, handler=RETRIED)])
     assert world.task(member).status == "fail"
     assert [kept.attempt for kept in world.attempts(member)] == [1, 2, 3]
     world.check_laws()
@@ -70,10 +71,10 @@ def test_a_timeout_is_retried_twice_and_then_fails(world: World) -> None:
     keeper = world.keeper()
     _, (member,) = world.batch(1)
     for retry_time in (1, 2):
-        world.run(keeper, end=End.TIMEOUT)
+        world.run(keeper, end=RunEnd.TIMEOUT)
         row = world.task(member)
         assert (row.status, row.cause, row.retry_time) == ("pending", "timeout", retry_time)
-    world.run(keeper, end=End.TIMEOUT)
+    world.run(keeper, end=RunEnd.TIMEOUT)
     row = world.task(member)
     assert (row.status, row.cause, row.retry_time, row.attempt) == ("fail", "timeout", 2, 3)
     world.check_laws()
@@ -84,9 +85,9 @@ def test_what_is_given_back_has_lost_nothing(world: World) -> None:
     keeper = world.keeper()
     _, (member,) = world.batch(1)
     (due,) = world.acquire(keeper)
-    world.release(keeper, [over(due, End.ERROR, info="refused", handler=RETRIED)])
+    world.release(keeper, [over(due, RunEnd.ERROR, info="refused", handler=RETRIED)])
     before = world.task(member)
-    world.run(keeper, end=End.GIVEN_BACK)
+    world.run(keeper, end=RunEnd.GIVEN_BACK)
     after = world.task(member)
     for name in ("status", "attempt", "failures", "cause", "info", "due_at", "last_failure_at"):
         assert getattr(after, name) == getattr(before, name), name
@@ -98,15 +99,15 @@ def test_what_is_given_back_has_lost_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     ("end", "status"),
     [
-        (End.SUCCESS, "rollback_success"),
-        (End.ERROR, "rollback_fail"),
-        (End.TIMEOUT, "rollback_pending"),
-        (End.DIED, "rollback_pending"),
-        (End.GIVEN_BACK, "rollback_pending"),
-        (End.KILLED, "cancel"),
+        (RunEnd.SUCCESS, "rollback_success"),
+        (RunEnd.ERROR, "rollback_fail"),
+        (RunEnd.TIMEOUT, "rollback_pending"),
+        (RunEnd.DIED, "rollback_pending"),
+        (RunEnd.GIVEN_BACK, "rollback_pending"),
+        (RunEnd.KILLED, "cancel"),
     ],
 )
-def test_a_rollback_ends_as_a_rollback(world: World, end: End, status: str) -> None:
+def test_a_rollback_ends_as_a_rollback(world: World, end: RunEnd, status: str) -> None:
     keeper = world.keeper()
     _, (member,) = world.scene(["rollback_pending"], "rollback", captured=[0])
     world.run(keeper, end=end)
@@ -120,15 +121,15 @@ def test_a_group_of_many_ends_is_one_commit(world: World) -> None:
     second, _ = world.batch(3)
     lonely = world.one_shot()
     dues = world.acquire(keeper)
-    ends = [End.SUCCESS, End.ERROR, End.TIMEOUT, End.GIVEN_BACK] * 2
+    ends = [RunEnd.SUCCESS, RunEnd.ERROR, RunEnd.TIMEOUT, RunEnd.GIVEN_BACK] * 2
     ended = [over(due, end, result=f'"{due.id}"') for due, end in zip(dues, ends, strict=True)]
-    with mock.patch.object(batches, "pay", wraps=batches.pay) as commits:
+    with mock.patch.object(batches, "pay", wraps=batches.apply_counter_changes) as commits:
         assert world.release(keeper, ended) == []
     assert commits.call_count == 1
     assert world.statuses(first) == ["success", "fail", "pending", "pending"]
     assert world.statuses(second) == ["success", "fail", "pending"]
     assert world.task(lonely).status == "pending"
-    said = {End.SUCCESS, End.ERROR}
+    said = {RunEnd.SUCCESS, RunEnd.ERROR}
     spoke = {due.id for due, end in zip(dues, ends, strict=True) if end in said}
     assert {row.task_id: row.value for row in world.rows(result)} == {i: f'"{i}"' for i in spoke}
     world.check_laws()
@@ -139,7 +140,7 @@ def test_a_later_result_replaces_the_earlier(world: World) -> None:
     batch_id, (member,) = world.batch(1, captured=[0])
     (due,) = world.acquire(keeper)
     world.release(keeper, [over(due, result='"done"')])
-    world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    world.spread(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     (due,) = world.acquire(keeper)
     world.release(keeper, [over(due, result='"undone"')])
     assert world.task(member).status == "rollback_success"
@@ -161,13 +162,13 @@ def test_results_larger_together_than_a_packet_are_kept(world: World) -> None:
 # --- cancelled -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", list(End))
-def test_in_a_cancelled_batch_every_end_is_cancel(world: World, end: End) -> None:
+@pytest.mark.parametrize("end", list(RunEnd))
+def test_in_a_cancelled_batch_every_end_is_cancel(world: World, end: RunEnd) -> None:
     keeper = world.keeper()
     batch_id, members = world.batch(2)
     other, (elsewhere,) = world.batch(1)
     dues = world.acquire(keeper)
-    world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
+    world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert world.release(keeper, [over(due, end) for due in dues[:2]]) == []
     assert world.release(keeper, [over(dues[2])]) == []
     assert world.statuses(batch_id) == ["cancel", "cancel"]
@@ -183,7 +184,7 @@ def test_a_batch_cancelled_between_look_and_write_still_cancels_its_runs(world: 
     batch_id, _ = world.batch(3)
     free = world.one_shot()
     dues = world.acquire(keeper)
-    assert world.begin(batch_id, Spread.CANCEL, Phase.CANCEL)
+    assert world.begin(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert world.release(keeper, [over(due) for due in dues]) == []
     assert world.statuses(batch_id) == ["cancel"] * 3
     assert world.task(free).status == "success"
@@ -208,7 +209,7 @@ def test_a_task_that_was_asked_to_stop_ends_as_cancel(world: World, force: bool)
 def test_a_killed_run_is_cancel_without_having_been_asked_in_the_database(world: World) -> None:
     keeper = world.keeper()
     _, (member,) = world.batch(1)
-    world.run(keeper, end=End.KILLED)
+    world.run(keeper, end=RunEnd.KILLED)
     assert (world.task(member).status, world.task(member).cause) == ("cancel", "cancelled")
     world.check_laws()
 
@@ -218,7 +219,7 @@ def test_what_was_cancelled_before_it_started_has_not_been_attempted(world: Worl
     _, (member,) = world.batch(1)
     (due,) = world.acquire(keeper)
     world.database.write(lambda tx: store_tasks.cancel(tx, member, REGION, force=False))
-    world.release(keeper, [over(due, End.GIVEN_BACK)])
+    world.release(keeper, [over(due, RunEnd.GIVEN_BACK)])
     assert (world.task(member).status, world.task(member).attempt) == ("cancel", 0)
     assert world.attempts(member) == []
 
@@ -230,7 +231,7 @@ def test_an_instance_is_free_again_when_its_task_has_ended_and_not_before(world:
     keeper = world.keeper()
     single = world.one_shot(instance_id="i", unique_key="key")
     (due,) = world.acquire(keeper)
-    world.release(keeper, [over(due, End.TIMEOUT)])
+    world.release(keeper, [over(due, RunEnd.TIMEOUT)])
     assert world.task(single).unique_key == "key"
     world.run(keeper)
     assert world.task(single).unique_key is None

@@ -5,8 +5,9 @@ from unittest import mock
 
 import pytest
 
-from drumline.domain.verdict import End
-from drumline.store import batches, holdings
+from drumline.domain.release import RunEnd
+from drumline.store.batch import batches
+from drumline.store.task import holdings
 from tests.store.world import LIMITS, REGION, Crash, World, at_once, commit_of_unknown_fate, over
 
 
@@ -23,9 +24,9 @@ def test_an_earlier_run_of_the_same_keeper_cannot_be_released(world: World) -> N
     keeper = world.keeper()
     _, (member,) = world.batch(1)
     (old,) = world.acquire(keeper)
-    world.release(keeper, [over(old, End.GIVEN_BACK)])
+    world.release(keeper, [over(old, RunEnd.GIVEN_BACK)])
     (new,) = world.acquire(keeper)
-    world.release(keeper, [over(old, End.ERROR)])
+    world.release(keeper, [over(old, RunEnd.ERROR)])
     row = world.task(member)
     assert (row.status, row.fence, row.info) == ("running", new.fence, None)
     assert world.attempts(member) == []
@@ -77,7 +78,7 @@ def test_our_own_commit_of_unknown_fate_is_not_said_to_be_lost(world: World) -> 
     keeper = world.keeper()
     batch_id, members = world.batch(3)
     dues = world.acquire(keeper)
-    ends = [over(dues[0]), over(dues[1], End.ERROR), over(dues[2], End.GIVEN_BACK)]
+    ends = [over(dues[0]), over(dues[1], RunEnd.ERROR), over(dues[2], RunEnd.GIVEN_BACK)]
     with commit_of_unknown_fate(world.database):
         assert world.release(keeper, ends) == []
     assert world.statuses(batch_id) == ["success", "fail", "pending"]
@@ -103,7 +104,7 @@ def test_an_unknown_commit_is_not_lost_even_if_another_has_the_task_by_now(world
         commit_of_unknown_fate(world.database),
         mock.patch.object(world.database, "read", read_late),
     ):
-        assert world.release(keeper, [over(due, End.GIVEN_BACK)]) == []
+        assert world.release(keeper, [over(due, RunEnd.GIVEN_BACK)]) == []
     assert (world.task(member).owner, world.task(member).status) == (other, "running")
     world.check_laws()
 

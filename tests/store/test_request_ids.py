@@ -3,7 +3,7 @@
 import pytest
 
 from drumline import commands
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
 from drumline.errors import Conflict, WrongUse
 from drumline.store.tables import batch, task
 from tests.store.desk import Desk, submitted
@@ -38,7 +38,7 @@ def test_a_refused_request_may_be_repeated_and_then_be_done(desk: Desk, world: W
     batch_id = submitted(desk)
     with pytest.raises(Conflict):
         desk("batch.retry", "r1", batch_id=batch_id)
-    world.run(world.keeper(), end=End.ERROR)
+    world.run(world.keeper(), end=RunEnd.ERROR)
     assert desk("batch.retry", "r1", batch_id=batch_id)["retried"] == 3
 
 
@@ -46,4 +46,4 @@ def test_a_refused_request_may_be_repeated_and_then_be_done(desk: Desk, world: W
 def test_a_request_id_that_cannot_be_kept_is_refused(desk: Desk, request_id: str) -> None:
     command = commands.read(commands.by_name("queue.pause"), {})
     with pytest.raises(WrongUse, match="request id"):
-        commands.carry_out(command, request_id, desk.context)
+        commands.run_command(command, request_id, desk.context)

@@ -9,9 +9,10 @@ import pytest
 
 from drumline.domain.policy import HandlerSpec, OnDeath, Retry
 from drumline.errors import Conflict, UnknownHandler
-from drumline.store import handlers, pauses, tasks
-from drumline.store.requests import once
+from drumline.store.admin.requests import once
+from drumline.store.node import handlers, pauses
 from drumline.store.tables import pause, request
+from drumline.store.task import tasks
 from drumline.store.tx import Tx
 from tests.store.world import (
     REGION,

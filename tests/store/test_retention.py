@@ -4,15 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
+from drumline.domain.release import RunEnd
 from drumline.domain.states import FINISHED, Phase, TaskState
-from drumline.domain.verdict import End
 from drumline.errors import NotFound
-from drumline.store import keepers, retention, spreads, tasks
-from drumline.store.keepers import KeeperState
-from drumline.store.requests import once
-from drumline.store.spreads import Spread
+from drumline.store.admin.requests import once
+from drumline.store.batch import operations
+from drumline.store.batch.operations import BatchOperation
+from drumline.store.node import keepers
+from drumline.store.node.keepers import KeeperState
 from drumline.store.tables import attempt, batch, request, result, task
 from drumline.store.tables import keeper as keeper_table
+from drumline.store.task import retention, tasks
 from drumline.store.tx import Tx
 from tests.store.world import REGION, World, over, while_open
 
@@ -31,7 +33,9 @@ def old_batch(world: World, size: int = 2) -> int:
     keeper = world.keeper()
     batch_id, members = world.batch(size)
     dues = world.acquire(keeper, members)
-    world.release(keeper, [over(due, result="1") for due in dues[1:]] + [over(dues[0], End.ERROR)])
+    world.release(
+        keeper, [over(due, result="1") for due in dues[1:]] + [over(dues[0], RunEnd.ERROR)]
+    )
     world.upkeep(batch_id)
     world.set_batch(batch_id, updated_at=OLD)
     for member in members:
@@ -95,7 +99,7 @@ def test_a_load_that_was_given_up_leaves(world: World) -> None:
 def test_old_finished_tasks_without_a_batch_leave_and_others_stay(world: World) -> None:
     keeper = world.keeper()
     old = [world.one_shot() for _ in range(4)]
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     for task_id in old:
         world.set_task(task_id, finished_at=OLD)
     young = world.one_shot()
@@ -111,7 +115,7 @@ def test_a_task_that_is_retried_just_then_is_not_deleted(world: World) -> None:
     """The retry is done and not committed when retention looks for what is old."""
     keeper = world.keeper()
     single, other = world.one_shot(), world.one_shot()
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     for task_id in (single, other):
         world.set_task(task_id, finished_at=OLD)
     while_open(
@@ -146,7 +150,7 @@ def test_a_batch_that_is_rolled_back_just_then_stays_whole(world: World) -> None
     row = world.batch_row(batch_id)
 
     def roll_back(tx: Tx) -> None:
-        assert spreads.begin(tx, row, Spread.ROLLBACK, Phase.ROLLBACK)
+        assert operations.begin(tx, row, BatchOperation.ROLLBACK, Phase.ROLLBACK)
 
     while_open(world.database, roll_back, lambda: prune(world, retention.prune_batches))
     assert len(world.members(batch_id)) == 3

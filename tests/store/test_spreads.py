@@ -7,12 +7,13 @@ from unittest import mock
 import pytest
 from sqlalchemy import update
 
+from drumline.domain.release import RunEnd
 from drumline.domain.states import Phase, TaskState
-from drumline.domain.verdict import End
-from drumline.store import batches, holdings, runs, spreads
-from drumline.store import tasks as store_tasks
-from drumline.store.spreads import Spread
+from drumline.store.batch import batches, operations
+from drumline.store.batch.operations import BatchOperation
 from drumline.store.tables import batch, task
+from drumline.store.task import holdings, runs
+from drumline.store.task import tasks as store_tasks
 from drumline.store.tx import Tx
 from tests.store.world import REGION, Crash, World, at_once, crash_after, over, while_open
 
@@ -33,43 +34,43 @@ EVERY = [
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spreads, "CHUNK", CHUNK)
+    monkeypatch.setattr(operations, "CHUNK", CHUNK)
 
 
 @pytest.mark.parametrize(
     ("spread", "phase", "captured", "after"),
     [
-        (Spread.OPEN, Phase.FORWARD, False, EVERY),
+        (BatchOperation.OPEN, Phase.FORWARD, False, EVERY),
         (
-            Spread.CANCEL,
+            BatchOperation.CANCEL,
             Phase.CANCEL,
             False,
             ["cancel", "cancel", "success", "fail", "cancel", "cancel",
              "rollback_success", "rollback_fail", "cancel"],
         ),
         (
-            Spread.RETRY,
+            BatchOperation.RETRY,
             Phase.FORWARD,
             False,
             ["pending", "retry_pending", "success", "retry_pending", "cancel",
              "rollback_pending", "rollback_success", "rollback_fail", "waiting_callback"],
         ),
         (
-            Spread.RETRY,
+            BatchOperation.RETRY,
             Phase.ROLLBACK,
             False,
             ["pending", "retry_pending", "success", "fail", "cancel",
              "rollback_pending", "rollback_success", "rollback_pending", "waiting_callback"],
         ),
         (
-            Spread.ROLLBACK,
+            BatchOperation.ROLLBACK,
             Phase.ROLLBACK,
             True,
             ["rollback_pending"] * 6
             + ["rollback_success", "rollback_pending", "waiting_callback"],
         ),
         (
-            Spread.ROLLBACK,
+            BatchOperation.ROLLBACK,
             Phase.ROLLBACK,
             False,
             ["cancel", "cancel", "success", "fail", "cancel", "rollback_pending",
@@ -78,7 +79,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_what_each_spread_makes_of_each_state(
-    world: World, spread: Spread, phase: Phase, captured: bool, after: list[str]
+    world: World, spread: BatchOperation, phase: Phase, captured: bool, after: list[str]
 ) -> None:
     captures = range(len(EVERY)) if captured else ()
     batch_id, members = world.scene(EVERY, phase, captured=captures)
@@ -99,9 +100,9 @@ def test_opening_lets_exactly_the_loaded_tasks_run(world: World) -> None:
     assert world.acquire(world.keeper()) == []
     world.check_laws()
     row = world.batch_row(batch_id)
-    assert world.database.write(lambda tx: spreads.open_batch(tx, row, spread=True))
-    assert not world.database.write(lambda tx: spreads.open_batch(tx, row, spread=True))
-    spreads.carry_out(world.database, batch_id)
+    assert world.database.write(lambda tx: operations.open_batch(tx, row, spread=True))
+    assert not world.database.write(lambda tx: operations.open_batch(tx, row, spread=True))
+    operations.run_operation(world.database, batch_id)
     assert [due.id for due in world.dues()] == members
     world.check_laws()
 
@@ -109,32 +110,32 @@ def test_opening_lets_exactly_the_loaded_tasks_run(world: World) -> None:
 def test_tasks_opened_by_an_early_chunk_may_run_before_the_last(world: World) -> None:
     keeper = world.keeper()
     batch_id, members = world.batch(7, opened=False)
-    world.begin(batch_id, Spread.OPEN, Phase.FORWARD)
+    world.begin(batch_id, BatchOperation.OPEN, Phase.FORWARD)
     crash(world, batch_id, after_chunks=1)
     world.run(keeper)
     assert world.statuses(batch_id) == ["success"] * 3 + ["pending"] * 4
     assert world.upkeep(batch_id) == "running"
-    spreads.carry_out(world.database, batch_id)
+    operations.run_operation(world.database, batch_id)
     assert [due.id for due in world.dues()] == members[3:]
     world.check_laws()
 
 
 def crash(world: World, batch_id: int, after_chunks: int) -> None:
     with crash_after(world.database, after_chunks), pytest.raises(Crash):
-        spreads.carry_out(world.database, batch_id)
+        operations.run_operation(world.database, batch_id)
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 2])
 @pytest.mark.parametrize(
     ("spread", "phase", "start", "end"),
     [
-        (Spread.CANCEL, Phase.CANCEL, "pending", "cancel"),
-        (Spread.RETRY, Phase.FORWARD, "fail", "retry_pending"),
-        (Spread.ROLLBACK, Phase.ROLLBACK, "success", "rollback_pending"),
+        (BatchOperation.CANCEL, Phase.CANCEL, "pending", "cancel"),
+        (BatchOperation.RETRY, Phase.FORWARD, "fail", "retry_pending"),
+        (BatchOperation.ROLLBACK, Phase.ROLLBACK, "success", "rollback_pending"),
     ],
 )
 def test_a_crash_between_chunks_only_delays(
-    world: World, spread: Spread, phase: Phase, start: str, end: str, chunks: int
+    world: World, spread: BatchOperation, phase: Phase, start: str, end: str, chunks: int
 ) -> None:
     size = 3 * CHUNK - 1
     batch_id, _ = world.scene([start] * size, "forward", captured=range(size))
@@ -146,7 +147,7 @@ def test_a_crash_between_chunks_only_delays(
     world.check_laws()
     assert world.upkeep(batch_id) not in ("success", "fail"), "it is not over yet"
     assert not world.batch_row(batch_id).finished
-    spreads.carry_out(world.database, batch_id)
+    operations.run_operation(world.database, batch_id)
     assert world.statuses(batch_id) == [end] * size
     world.check_laws()
 
@@ -154,21 +155,21 @@ def test_a_crash_between_chunks_only_delays(
 @pytest.mark.parametrize("size", [CHUNK, 2 * CHUNK])
 def test_a_batch_of_whole_chunks_comes_to_an_end(world: World, size: int) -> None:
     batch_id, _ = world.batch(size)
-    world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
+    world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert world.statuses(batch_id) == ["cancel"] * size
     assert world.batch_row(batch_id).spread is None
 
 
 def test_two_who_carry_out_the_same_spread_do_it_once(world: World) -> None:
     for spread, phase, start, end in (
-        (Spread.CANCEL, Phase.CANCEL, "pending", "cancel"),
-        (Spread.RETRY, Phase.FORWARD, "fail", "retry_pending"),
-        (Spread.ROLLBACK, Phase.ROLLBACK, "success", "rollback_pending"),
+        (BatchOperation.CANCEL, Phase.CANCEL, "pending", "cancel"),
+        (BatchOperation.RETRY, Phase.FORWARD, "fail", "retry_pending"),
+        (BatchOperation.ROLLBACK, Phase.ROLLBACK, "success", "rollback_pending"),
     ):
         batch_id, members = world.scene([start] * 20, "forward", captured=range(20))
         before = [world.task(member).version for member in members]
         world.begin(batch_id, spread, phase)
-        at_once(*[lambda b=batch_id: spreads.carry_out(world.database, b)] * 3)
+        at_once(*[lambda b=batch_id: operations.run_operation(world.database, b)] * 3)
         assert world.statuses(batch_id) == [end] * 20
         assert [world.task(m).version for m in members] == [version + 1 for version in before]
         world.check_laws()
@@ -178,13 +179,13 @@ def test_a_chunk_that_two_have_read_is_written_by_one(world: World) -> None:
     """Opening leaves a task's state as it is: only the batch tells that it has been done."""
     batch_id, members = world.batch(7, opened=False)
     before = [world.task(member).version for member in members]
-    world.begin(batch_id, Spread.OPEN, Phase.FORWARD)
+    world.begin(batch_id, BatchOperation.OPEN, Phase.FORWARD)
     while_open(
         world.database,
-        lambda tx: spreads._chunk(tx, batch_id),
-        lambda: spreads.carry_out(world.database, batch_id),
+        lambda tx: operations._chunk(tx, batch_id),
+        lambda: operations.run_operation(world.database, batch_id),
     )
-    spreads.carry_out(world.database, batch_id)
+    operations.run_operation(world.database, batch_id)
     assert [world.task(m).version for m in members] == [version + 1 for version in before]
     assert [due.id for due in world.dues()] == members
     world.check_laws()
@@ -193,14 +194,14 @@ def test_a_chunk_that_two_have_read_is_written_by_one(world: World) -> None:
 def test_a_task_that_moves_while_its_chunk_is_written_is_looked_at_again(world: World) -> None:
     """It waited for a callback when the chunk was read, and waits to run when it is written."""
     batch_id, (moving, *_) = world.scene(["waiting_callback", "pending"], "forward")
-    world.begin(batch_id, Spread.CANCEL, Phase.CANCEL)
+    world.begin(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
 
     def move(tx: Tx) -> None:
         values = {"status": "pending", "version": 99}
         tx.execute(update(task).where(task.c.id == moving).values(**values))
-        tx.owe(batch_id, TaskState.WAITING_CALLBACK, TaskState.PENDING, 1)
+        tx.record_counter_change(batch_id, TaskState.WAITING_CALLBACK, TaskState.PENDING, 1)
 
-    while_open(world.database, move, lambda: spreads.carry_out(world.database, batch_id))
+    while_open(world.database, move, lambda: operations.run_operation(world.database, batch_id))
     assert world.statuses(batch_id) == ["cancel", "cancel"]
     world.check_laws()
 
@@ -212,14 +213,14 @@ def test_a_chunk_of_a_spread_that_is_no_longer_that_one_is_not_written(
     world: World, meanwhile: dict[str, Any]
 ) -> None:
     batch_id, _ = world.batch(4)
-    world.begin(batch_id, Spread.CANCEL, Phase.CANCEL)
+    world.begin(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     late = world.batch_row(batch_id)
     world.set_batch(batch_id, **meanwhile)
     with (
-        mock.patch.object(spreads, "get", lambda tx, batch_id: late),
-        pytest.raises(runs.Raced),
+        mock.patch.object(operations, "get", lambda tx, batch_id: late),
+        pytest.raises(runs.RaceLost),
     ):
-        world.database.write(lambda tx: spreads._chunk(tx, batch_id))
+        world.database.write(lambda tx: operations._chunk(tx, batch_id))
     assert world.statuses(batch_id) == ["pending"] * 4
 
 
@@ -227,15 +228,15 @@ def test_cancelling_asks_what_runs_to_stop_and_killing_wants_it_killed(world: Wo
     keeper = world.keeper()
     batch_id, members = world.batch(7)
     dues = world.acquire(keeper, members[:4])
-    world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
+    world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert world.statuses(batch_id) == ["running"] * 4 + ["cancel"] * 3
     assert [world.task(member).stop for member in members] == [runs.STOP_CANCEL] * 4 + [0] * 3
     assert to_kill(world, keeper) == []
-    world.spread(batch_id, Spread.KILL, Phase.CANCEL)
+    world.spread(batch_id, BatchOperation.KILL, Phase.CANCEL)
     assert to_kill(world, keeper) == members[:4]
-    world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
+    world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert to_kill(world, keeper) == members[:4], "a kill is not taken back by a later cancel"
-    world.release(keeper, [over(due, End.KILLED) for due in dues])
+    world.release(keeper, [over(due, RunEnd.KILLED) for due in dues])
     assert world.statuses(batch_id) == ["cancel"] * 7
     assert world.upkeep(batch_id) == "cancel"
     assert world.batch_row(batch_id).finished
@@ -257,12 +258,15 @@ def test_a_task_to_be_killed_stays_so_when_it_is_also_cancelled(world: World) ->
 
 
 def test_a_cancel_takes_the_place_of_whatever_was_being_carried_out(world: World) -> None:
-    for spread, phase in ((Spread.OPEN, Phase.FORWARD), (Spread.ROLLBACK, Phase.ROLLBACK)):
-        opened = spread is not Spread.OPEN
+    for spread, phase in (
+        (BatchOperation.OPEN, Phase.FORWARD),
+        (BatchOperation.ROLLBACK, Phase.ROLLBACK),
+    ):
+        opened = spread is not BatchOperation.OPEN
         batch_id, _ = world.batch(8, captured=range(8), opened=opened)
         world.begin(batch_id, spread, phase)
         crash(world, batch_id, after_chunks=1)
-        world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
+        world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
         assert world.statuses(batch_id) == ["cancel"] * 8
         world.check_laws()
 
@@ -270,14 +274,14 @@ def test_a_cancel_takes_the_place_of_whatever_was_being_carried_out(world: World
 def test_who_carries_out_a_spread_that_was_replaced_changes_nothing_by_it(world: World) -> None:
     """Between the read of a chunk and its commit, the batch is cancelled instead."""
     batch_id, members = world.scene(["fail"] * 4, "forward", captured=range(4))
-    world.begin(batch_id, Spread.RETRY, Phase.FORWARD)
+    world.begin(batch_id, BatchOperation.RETRY, Phase.FORWARD)
     late = world.batch_row(batch_id)
-    world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
-    world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
+    world.spread(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     with pytest.MonkeyPatch.context() as patch:
         really, rows = batches.get, [late]
-        patch.setattr(spreads, "get", lambda tx, i: rows.pop() if rows else really(tx, i))
-        spreads.carry_out(world.database, batch_id)
+        patch.setattr(operations, "get", lambda tx, i: rows.pop() if rows else really(tx, i))
+        operations.run_operation(world.database, batch_id)
     assert world.statuses(batch_id) == ["rollback_pending"] * 4
     assert members
     world.check_laws()
@@ -286,9 +290,9 @@ def test_who_carries_out_a_spread_that_was_replaced_changes_nothing_by_it(world:
 def test_begin_is_refused_when_the_batch_has_changed(world: World) -> None:
     batch_id, _ = world.batch(2)
     stale = world.batch_row(batch_id)
-    assert world.begin(batch_id, Spread.CANCEL, Phase.CANCEL)
+    assert world.begin(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     begun = world.database.write(
-        lambda tx: spreads.begin(tx, stale, Spread.ROLLBACK, Phase.ROLLBACK)
+        lambda tx: operations.begin(tx, stale, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     )
     assert not begun
     assert world.batch_row(batch_id).phase == "cancel"
@@ -301,7 +305,9 @@ def test_a_condition_is_looked_at_when_the_spread_begins(world: World) -> None:
     row = world.batch_row(batch_id)
     world.acquire(keeper)
     begun = world.database.write(
-        lambda tx: spreads.begin(tx, row, Spread.ROLLBACK, Phase.ROLLBACK, batch.c.n_running == 0)
+        lambda tx: operations.begin(
+            tx, row, BatchOperation.ROLLBACK, Phase.ROLLBACK, batch.c.n_running == 0
+        )
     )
     assert not begun
     world.check_laws()
@@ -318,7 +324,7 @@ def test_a_rollback_goes_back_in_reverse_order_of_completion(world: World) -> No
     dues = world.acquire(keeper)
     for place in order:
         world.release(keeper, [over(dues[place])])
-    world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    world.spread(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     found = world.dues()
     assert [due.id for due in found] == [members[place] for place in reversed(order)]
     phase_at = world.batch_row(batch_id).phase_at
@@ -333,11 +339,11 @@ def test_failed_and_cancelled_tasks_that_may_have_changed_something_are_rolled_b
     dues = world.acquire(keeper, members[:4])
     for due in dues[:3]:
         assert runs.capture(world.database, keeper, due.id, due.fence, '"old"', '"new"')
-    world.release(keeper, [over(dues[0]), over(dues[1], End.ERROR)])
-    world.spread(batch_id, Spread.KILL, Phase.CANCEL)
-    world.release(keeper, [over(due, End.KILLED) for due in dues[2:]])
+    world.release(keeper, [over(dues[0]), over(dues[1], RunEnd.ERROR)])
+    world.spread(batch_id, BatchOperation.KILL, Phase.CANCEL)
+    world.release(keeper, [over(due, RunEnd.KILLED) for due in dues[2:]])
     assert world.statuses(batch_id) == ["success", "fail", "cancel", "cancel", "cancel"]
-    world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    world.spread(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     assert world.statuses(batch_id) == ["rollback_pending"] * 3 + ["cancel", "cancel"]
     world.run(keeper)
     assert world.statuses(batch_id) == ["rollback_success"] * 3 + ["cancel", "cancel"]
@@ -348,10 +354,10 @@ def test_failed_and_cancelled_tasks_that_may_have_changed_something_are_rolled_b
 def test_captured_and_uncaptured_tasks_of_one_chunk_go_different_ways(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spreads, "CHUNK", 100)
+    monkeypatch.setattr(operations, "CHUNK", 100)
     statuses = ["pending", "pending", "cancel", "cancel", "success", "success", "fail", "fail"]
     batch_id, _ = world.scene(statuses, "forward", captured=[0, 2, 4, 6])
-    world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    world.spread(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     back = "rollback_pending"
     assert world.statuses(batch_id) == [
         back, "cancel", back, "cancel", back, "success", back, "fail",
@@ -362,14 +368,14 @@ def test_captured_and_uncaptured_tasks_of_one_chunk_go_different_ways(
 def test_a_rollback_starts_with_fresh_counts(world: World) -> None:
     batch_id, (member,) = world.scene(["fail"], "forward", captured=[0])
     world.set_task(member, retry_time=2, failures=3, deaths=2)
-    world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    world.spread(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     row = world.task(member)
     assert (row.retry_time, row.failures, row.deaths, row.finished_at) == (0, 0, 0, 0)
 
 
 def test_during_a_rollback_the_change_cannot_be_retried(world: World) -> None:
     batch_id, members = world.scene(["fail", "rollback_fail"], "rollback", captured=[1])
-    world.spread(batch_id, Spread.RETRY, Phase.ROLLBACK)
+    world.spread(batch_id, BatchOperation.RETRY, Phase.ROLLBACK)
     keeper = world.keeper()
     assert [due.id for due in world.acquire(keeper)] == members[1:]
     world.check_laws()
@@ -386,7 +392,7 @@ def states_after_all(world: World, batch_id: int) -> Sequence[str]:
 
 def test_a_rolled_back_batch_comes_to_rest(world: World) -> None:
     batch_id, _ = world.scene(EVERY[:8], "forward", captured=range(0, 8, 2))
-    world.spread(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    world.spread(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     assert set(states_after_all(world, batch_id)) <= {
         "cancel", "success", "fail", "rollback_success", "rollback_fail",
     }  # fmt: skip

@@ -2,12 +2,12 @@
 
 import pytest
 
+from drumline.domain.release import RunEnd
 from drumline.domain.states import FINISHED, TaskState
-from drumline.domain.task import Due
-from drumline.domain.verdict import End
+from drumline.domain.task import DueTask
 from drumline.errors import Conflict, NotFound
-from drumline.store import instances, runs, tasks
 from drumline.store.tables import CALLER, NOBODY
+from drumline.store.task import instances, runs, tasks
 from drumline.store.tx import Tx
 from tests.store.world import REGION, SPEC, World, at_once, new_task, over
 
@@ -49,7 +49,7 @@ def test_what_is_finished_cannot_be_cancelled(world: World, status: str) -> None
 def test_a_failed_task_is_retried_with_fresh_counts(world: World) -> None:
     keeper = world.keeper()
     batch_id, (member,) = world.batch(1)
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     world.set_task(member, retry_time=2, failures=4, deaths=2)
     assert retry(world, member) is TaskState.RETRY_PENDING
     row = world.task(member)
@@ -88,7 +88,7 @@ def test_a_retried_instance_must_be_free(world: World) -> None:
     first = world.database.write(schedule)
     with pytest.raises(Conflict, match=str(first)):
         world.database.write(schedule)
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     second = world.database.write(schedule)
     with pytest.raises(Conflict, match=str(second)):
         retry(world, first)
@@ -136,7 +136,7 @@ def test_an_operator_and_a_keeper_at_once_leave_one_clear_state(world: World) ->
         _, (member,) = world.batch(1)
         dues = world.dues([member])
 
-        def take(keeper: int = keeper, dues: list[Due] = dues) -> str:
+        def take(keeper: int = keeper, dues: list[DueTask] = dues) -> str:
             won = runs.acquire(world.database, keeper, dues)
             return "won" if won else "lost"
 
@@ -161,7 +161,7 @@ def test_who_looked_before_another_changed_it_is_refused(world: World) -> None:
     keeper = world.keeper()
     single = world.one_shot()
     old = world.database.read(lambda tx: tasks.get(tx, single))
-    world.run(keeper, end=End.GIVEN_BACK)
+    world.run(keeper, end=RunEnd.GIVEN_BACK)
 
     def late(tx: Tx) -> None:
         tasks._step(tx, old, TaskState.CANCEL, {"finished_at": tx.now})
@@ -178,7 +178,7 @@ def test_a_task_is_shown_with_its_owner_result_and_failed_attempts(world: World)
     shown = world.database.read(lambda tx: tasks.get(tx, single))
     assert (shown.owner_name, shown.fence) == ("worker-7", due.fence)
     assert shown.last_heartbeat is not None
-    world.release(keeper, [over(due, End.TIMEOUT)])
+    world.release(keeper, [over(due, RunEnd.TIMEOUT)])
     (due,) = world.acquire(keeper)
     world.release(keeper, [over(due, result="[1]")])
     shown = world.database.read(lambda tx: tasks.get(tx, single))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
 from drumline.errors import Conflict, NotFound, WrongUse
 from drumline.store.tables import task
 from tests.store.desk import STRICT, UNDOES, Desk, outcome, submitted
@@ -17,7 +17,7 @@ def test_an_instance_id_is_unique_while_its_task_is_unfinished(desk: Desk, world
         desk("task.schedule", type=SPEC.type, instance_id="a")
     desk("task.schedule", type=SPEC.type, instance_id="b")
     desk("task.schedule", type=UNDOES.type, instance_id="a")
-    world.run(world.keeper(), end=End.ERROR)
+    world.run(world.keeper(), end=RunEnd.ERROR)
     second = desk("task.schedule", type=SPEC.type, instance_id="a")["task_id"]
     with pytest.raises(Conflict, match=f"task {second}"):
         desk("task.retry", task_id=first)
@@ -90,7 +90,7 @@ def test_a_waiting_task_moves_in_time_and_in_line(desk: Desk, world: World) -> N
         "priority": 5,
     }
     # What the dispatcher still holds of it is stale, and no keeper gets it by that.
-    from drumline.store import runs
+    from drumline.store.task import runs
 
     assert runs.acquire(desk.database, world.keeper(), held) == []
     world.check_laws()
@@ -129,7 +129,7 @@ def test_a_task_is_cancelled_at_once_at_its_end_or_by_force(desk: Desk, world: W
 
 def test_a_failed_task_shows_its_attempts_and_runs_again(desk: Desk, world: World) -> None:
     task_id = desk("task.schedule", type=SPEC.type)["task_id"]
-    world.run(world.keeper(), end=End.ERROR)
+    world.run(world.keeper(), end=RunEnd.ERROR)
     found = desk("task.show", task_id=task_id)
     assert (found["status"], found["cause"], found["attempt"]) == ("fail", "error", 1)
     assert [one["info"] for one in found["attempts"]] == ["it was: error"]
@@ -153,7 +153,7 @@ def test_a_running_task_shows_who_has_it(desk: Desk, world: World) -> None:
 def test_lists_come_in_pages_newest_first(desk: Desk, world: World) -> None:
     batch_id = submitted(desk, count=5)
     other = desk("task.schedule", type=UNDOES.type)["task_id"]
-    world.run(world.keeper(), world.members(batch_id)[:2], end=End.ERROR)
+    world.run(world.keeper(), world.members(batch_id)[:2], end=RunEnd.ERROR)
     seen: list[int] = []
     before = None
     while True:

@@ -13,8 +13,9 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from drumline.errors import BadConfig, StoreUnavailable
-from drumline.store import dialects, pauses
+from drumline.store import dialects
 from drumline.store.database import TRIES, Database
+from drumline.store.node import pauses
 from drumline.store.tables import pause, task
 from drumline.store.tx import Tx
 from tests.mariadb import MariaDB

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Row
 
+from drumline.domain.release import RunEnd
 from drumline.domain.states import Phase, TaskState
-from drumline.domain.verdict import End
-from drumline.store import batches, runs, tasks
-from drumline.store.spreads import Spread
+from drumline.store.batch import batches
+from drumline.store.batch.operations import BatchOperation
 from drumline.store.tables import batch, count_column
+from drumline.store.task import runs, tasks
 from drumline.store.tx import Tx
 from tests.store.world import REGION, World, at_once, over, while_open
 
@@ -52,10 +53,10 @@ def test_status_and_whether_it_is_over(
 def test_a_batch_that_is_being_spread_over_is_not_over(world: World) -> None:
     """Its counters say so before the spread has come to the tasks."""
     batch_id, _ = world.scene(["success", "success"], "forward", captured=[0, 1])
-    world.begin(batch_id, Spread.ROLLBACK, Phase.ROLLBACK)
+    world.begin(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     assert world.upkeep(batch_id) == "rollback_running"
     assert not world.batch_row(batch_id).finished
-    world.begin(batch_id, Spread.CANCEL, Phase.CANCEL)
+    world.begin(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert world.upkeep(batch_id) == "cancel"
     assert not world.batch_row(batch_id).finished
 
@@ -68,7 +69,9 @@ def test_upkeep_does_not_write_over_what_changed_since_it_looked(world: World) -
     world.run(keeper)  # changes counters, not the version
     assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None
     row = world.batch_row(batch_id)
-    world.begin(batch_id, Spread.CANCEL, Phase.CANCEL)  # changes the version, not the counters
+    world.begin(
+        batch_id, BatchOperation.CANCEL, Phase.CANCEL
+    )  # changes the version, not the counters
     assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None
     assert world.batch_row(batch_id).status == "pending"
 
@@ -79,11 +82,11 @@ def test_a_finished_batch_of_which_something_is_retried_is_not_finished(
 ) -> None:
     keeper = world.keeper()
     batch_id, members = world.batch(2)
-    world.run(keeper, end=End.ERROR)
+    world.run(keeper, end=RunEnd.ERROR)
     assert world.upkeep(batch_id) == "fail"
     assert world.batch_row(batch_id).finished
     if all_of_it:
-        world.spread(batch_id, Spread.RETRY, Phase.FORWARD)
+        world.spread(batch_id, BatchOperation.RETRY, Phase.FORWARD)
     else:
         world.database.write(lambda tx: tasks.retry(tx, members[0], REGION))
     assert not world.batch_row(batch_id).finished

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from drumline.commands import why
+from drumline.command_layer import why_waiting
 from tests.store.desk import Desk, loading, submitted
 from tests.store.world import SPEC, World
 
@@ -44,7 +44,7 @@ def test_why_nobody_can_run_it(desk: Desk, world: World) -> None:
 
 
 def test_a_crowd_ahead_is_not_counted_to_its_end(desk: Desk, monkeypatch: Any) -> None:
-    monkeypatch.setattr(why, "FAR", 3)
+    monkeypatch.setattr(why_waiting, "FAR", 3)
     submitted(desk, count=5, priority=8)
     task_id = desk("task.schedule", type=SPEC.type)["task_id"]
     assert whys(desk, task_id).startswith("more than 3 are ahead of it")

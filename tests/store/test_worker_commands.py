@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline import processes
 from drumline.domain.policy import HandlerSpec
 from drumline.errors import Conflict, NotFound, WrongUse
-from drumline.store import handlers, keepers
+from drumline.store.node import handlers, keepers
+from drumline.system import processes
 from tests.store.desk import NODE, STRICT, Desk
 from tests.store.world import REGION, World
 

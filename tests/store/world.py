@@ -14,22 +14,24 @@ from sqlalchemy import Row, Table, select, update
 from sqlalchemy.exc import OperationalError
 
 from drumline.domain.policy import HandlerSpec
+from drumline.domain.release import RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import ACQUIRED, DUE, FINISHED, HELD, Phase, TaskState
-from drumline.domain.task import Due
-from drumline.domain.verdict import End, Limits, Outcome
-from drumline.store import batches, handlers, holdings, keepers, runs, scan, spreads, tasks
+from drumline.domain.task import DueTask
+from drumline.store.batch import batches, operations
 from drumline.store.database import Database
-from drumline.store.keepers import KeeperState
+from drumline.store.node import handlers, keepers
+from drumline.store.node.keepers import KeeperState
 from drumline.store.tables import ANYONE, NOBODY, batch, count_column, task
 from drumline.store.tables import attempt as attempt_table
 from drumline.store.tables import result as result_table
+from drumline.store.task import holdings, runs, scan, tasks
 from drumline.store.tx import Tx
 
 T = TypeVar("T")
 
 REGION = "here"
 SPEC = HandlerSpec("target", "type")
-LIMITS = Limits(timeout_retries=2, deaths_allowed=3)
+LIMITS = RetryLimits(timeout_retries=2, deaths_allowed=3)
 FAR = 2**60
 """A time after all others."""
 
@@ -77,7 +79,7 @@ class World:
             ]
             tasks.add_to_batch(tx, batch_id, rows)
             if opened:
-                assert spreads.open_batch(tx, batches.get(tx, batch_id), spread=False)
+                assert operations.open_batch(tx, batches.get(tx, batch_id), spread=False)
             return batch_id
 
         batch_id = self.database.write(work)
@@ -138,10 +140,10 @@ class World:
         found = self.rows(result_table, result_table.c.task_id == task_id)
         return found[0].value if found else None
 
-    def dues(self, ids: Iterable[int] | None = None) -> list[Due]:
+    def dues(self, ids: Iterable[int] | None = None) -> list[DueTask]:
         """What a scan finds, in the order in which it finds it."""
 
-        def work(tx: Tx) -> list[Due]:
+        def work(tx: Tx) -> list[DueTask]:
             found = scan.ids(tx, REGION, FAR, None, 10_000)
             wanted = None if ids is None else set(ids)
             some = [cursor.id for cursor, _ in found if wanted is None or cursor.id in wanted]
@@ -153,15 +155,17 @@ class World:
 
     # --- what happens --------------------------------------------------------------------------
 
-    def acquire(self, keeper_id: int, ids: Iterable[int] | None = None) -> list[Due]:
+    def acquire(self, keeper_id: int, ids: Iterable[int] | None = None) -> list[DueTask]:
         return runs.acquire(self.database, keeper_id, self.dues(ids))
 
     def release(
-        self, keeper_id: int, ended: Sequence[runs.Ended], limits: Limits = LIMITS
+        self, keeper_id: int, ended: Sequence[runs.FinishedRun], limits: RetryLimits = LIMITS
     ) -> list[int]:
         return runs.release(self.database, keeper_id, ended, limits, 0.5)
 
-    def run(self, keeper_id: int, ids: Iterable[int] | None = None, end: End = End.SUCCESS) -> None:
+    def run(
+        self, keeper_id: int, ids: Iterable[int] | None = None, end: RunEnd = RunEnd.SUCCESS
+    ) -> None:
         """From waiting to the end of a run."""
         ended = [over(due, end) for due in self.acquire(keeper_id, ids)]
         assert self.release(keeper_id, ended) == []
@@ -170,19 +174,19 @@ class World:
         """The reaper declares a keeper dead."""
         assert self.database.write(lambda tx: keepers.close(tx, keeper_id, KeeperState.DEAD))
 
-    def give_back(self, keeper_id: int, died: Iterable[int] = ()) -> list[runs.Ended]:
+    def give_back(self, keeper_id: int, died: Iterable[int] = ()) -> list[runs.FinishedRun]:
         charged = dict.fromkeys(died, "its worker died")
         return holdings.give_back(self.database, REGION, keeper_id, LIMITS, died=charged)
 
-    def begin(self, batch_id: int, spread: spreads.Spread, phase: Phase) -> bool:
+    def begin(self, batch_id: int, spread: operations.BatchOperation, phase: Phase) -> bool:
         return self.database.write(
-            lambda tx: spreads.begin(tx, batches.get(tx, batch_id), spread, phase)
+            lambda tx: operations.begin(tx, batches.get(tx, batch_id), spread, phase)
         )
 
-    def spread(self, batch_id: int, spread: spreads.Spread, phase: Phase) -> None:
+    def spread(self, batch_id: int, spread: operations.BatchOperation, phase: Phase) -> None:
         """Write a spread into a batch and carry it out."""
         assert self.begin(batch_id, spread, phase)
-        spreads.carry_out(self.database, batch_id)
+        operations.run_operation(self.database, batch_id)
 
     def upkeep(self, batch_id: int) -> str:
         """Keep a batch's status; what it is then."""
@@ -244,16 +248,16 @@ def new_task(tx: Tx, **values: Any) -> dict[str, Any]:
 
 
 def over(
-    due: Due,
-    end: End = End.SUCCESS,
+    due: DueTask,
+    end: RunEnd = RunEnd.SUCCESS,
     *,
     info: str | None = None,
     result: str | None = None,
     handler: HandlerSpec = SPEC,
     **changes: Any,
-) -> runs.Ended:
+) -> runs.FinishedRun:
     """The end of the run that acquiring this task began, as its keeper tells it."""
-    if info is None and end in (End.ERROR, End.TIMEOUT, End.DIED):
+    if info is None and end in (RunEnd.ERROR, RunEnd.TIMEOUT, RunEnd.DIED):
         info = f"it was: {end}"
     values: dict[str, Any] = {
         "id": due.id,
@@ -265,12 +269,12 @@ def over(
         "failures": due.failures,
         "deaths": due.deaths,
         "due_at": due.due_at,
-        "outcome": Outcome(end, info=info, result=result),
+        "outcome": RunOutcome(end, info=info, result=result),
         "handler": handler,
         "worker": "worker",
         "started_at": 1,
     }
-    return runs.Ended(**values | changes)
+    return runs.FinishedRun(**values | changes)
 
 
 # --- faults ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from drumline.domain.states import TaskState
-from drumline.domain.task import Body, Due, encode_body
+from drumline.domain.task import DueTask, TaskBody, encode_body
 from drumline.handlers.base import Change, Handler
 from drumline.task import Task
 
@@ -92,9 +92,9 @@ def new_task(
     before: str | None = None,
     after: str | None = None,
 ) -> Task:
-    body = Body("here", "target", None, None, None, param, before, after, None, None)
+    body = TaskBody("here", "target", None, None, None, param, before, after, None, None)
     return Task(
-        Due(
+        DueTask(
             id=1,
             version=4,
             status=status,

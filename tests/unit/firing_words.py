@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.domain.firing import ConcurrencyPolicy, FailureAction, FiringKind, OverlapAction
+from drumline.domain.jobs.firing import ConcurrencyPolicy, FailureAction, FiringKind, OverlapAction
 from drumline.domain.states import TaskState
 
 PENDING, QUEUED, SKIPPED = TaskState.PENDING, TaskState.SCHEDULED, TaskState.SKIPPED

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from drumline.domain.items import Items
+from drumline.sweep_items.reader import Items
 
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=12)
 LINES = st.lists(LINE, min_size=1, max_size=60)

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from drumline.domain.template import Values
-from drumline.domain.verdict import RESULT_LIMIT
+from drumline.domain.jobs.template import Values
+from drumline.domain.release import RESULT_LIMIT
 from drumline.handlers.http.addresses import AddressRules
 from drumline.handlers.http.client import HttpClient
 from drumline.handlers.http.prepare import prepare

@@ -22,7 +22,7 @@ from drumline.handlers.http.addresses import (
     parse_allowlist,
 )
 from drumline.handlers.http.connector import CheckedResolver, room_for_connections
-from drumline.handlers.http.target import BadTarget, Target
+from drumline.handlers.http.target import BadTarget, HttpTarget
 
 DEFAULT = AddressRules()
 DEMO = AddressRules(allow_loopback=True)
@@ -43,7 +43,7 @@ LISTED = AddressRules(
 def refused(rules: AddressRules, url: str) -> str | None:
     """Why a URL is refused before anything is resolved."""
     try:
-        rules.check_target(Target.parse(url))
+        rules.check_target(HttpTarget.parse(url))
     except (AddressRefused, BadTarget) as error:
         return str(error)
     return None
@@ -148,7 +148,7 @@ def test_an_unusual_spelling_of_an_ipv4_address_is_refused(host: str) -> None:
     "host", ["①②⑦.0.0.1", "\uff11\uff12\uff17.0.0.1", "127。0。0。1", "127.0.0.1"]
 )
 def test_a_host_is_read_as_the_resolver_would_read_it(host: str) -> None:
-    assert Target.parse(f"http://{host}").host == "127.0.0.1"
+    assert HttpTarget.parse(f"http://{host}").host == "127.0.0.1"
     assert refused(DEFAULT, f"http://{host}") is not None
 
 
@@ -184,10 +184,10 @@ def test_a_host_is_read_as_the_resolver_would_read_it(host: str) -> None:
 )
 def test_a_url_that_could_be_read_in_two_ways_is_refused(origin: str, why: str | None) -> None:
     if why is None:
-        Target.parse(origin)
+        HttpTarget.parse(origin)
         return
     with pytest.raises(BadTarget, match=why):
-        Target.parse(origin)
+        HttpTarget.parse(origin)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_url_that_could_be_read_in_two_ways_is_refused(origin: str, why: str |
     ],
 )
 def test_a_target_has_one_spelling(origin: str, one: str) -> None:
-    assert Target.parse(origin).origin == one
+    assert HttpTarget.parse(origin).origin == one
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address))

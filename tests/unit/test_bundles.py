@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.domain.bundles import GROWTH, Means
+from drumline.domain.dispatch.bundles import GROWTH, RuntimeEstimates
 
 BUDGET = 0.02
 MOST = 200
@@ -20,7 +20,7 @@ timings = st.lists(
 def test_whatever_is_reported_a_bundle_has_one_to_most_tasks(
     reports: list[tuple[int, float]],
 ) -> None:
-    means = Means(BUDGET, MOST)
+    means = RuntimeEstimates(BUDGET, MOST)
     for runs, seconds in reports:
         means.observe("k", runs, seconds)
         assert 1 <= means.size("k") <= MOST
@@ -30,7 +30,7 @@ def test_whatever_is_reported_a_bundle_has_one_to_most_tasks(
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-9, 100)), min_size=1, max_size=20))
 def test_a_bundle_of_more_than_one_fits_into_the_budget(reports: list[tuple[int, float]]) -> None:
-    means = Means(BUDGET, MOST)
+    means = RuntimeEstimates(BUDGET, MOST)
     for runs, seconds in reports:
         means.observe("k", runs, seconds * runs)
     size = means.size("k")
@@ -42,7 +42,7 @@ def test_a_bundle_of_more_than_one_fits_into_the_budget(reports: list[tuple[int,
 def test_the_mean_is_between_the_extremes_and_never_below_the_latest_slow_run(
     durations: list[float],
 ) -> None:
-    means = Means(BUDGET, MOST)
+    means = RuntimeEstimates(BUDGET, MOST)
     for number, seconds in enumerate(durations):
         before = means.seconds("k") if number else seconds
         means.observe("k", 1, seconds)
@@ -53,14 +53,14 @@ def test_the_mean_is_between_the_extremes_and_never_below_the_latest_slow_run(
 
 
 def test_an_unknown_handler_gets_one_task_and_nothing_behind_it() -> None:
-    means = Means(BUDGET, MOST)
+    means = RuntimeEstimates(BUDGET, MOST)
     assert means.size("never seen") == 1
     assert means.seconds("never seen") == math.inf
     assert not means.is_quick("never seen")
 
 
 def test_bundles_grow_with_what_was_measured() -> None:
-    means = Means(BUDGET, MOST)
+    means = RuntimeEstimates(BUDGET, MOST)
     sizes = []
     for _ in range(4):
         size = means.size("k")
@@ -71,7 +71,7 @@ def test_bundles_grow_with_what_was_measured() -> None:
 
 
 def test_one_slow_run_makes_bundles_of_one_and_quick_runs_make_them_grow_again() -> None:
-    means = Means(BUDGET, MOST)
+    means = RuntimeEstimates(BUDGET, MOST)
     means.observe("k", 1000, 0.001)
     assert means.size("k") == MOST
     means.observe("k", 1, 5.0)
@@ -86,7 +86,7 @@ def test_one_slow_run_makes_bundles_of_one_and_quick_runs_make_them_grow_again()
 
 
 def test_handlers_do_not_share_their_means() -> None:
-    means = Means(BUDGET, MOST)
+    means = RuntimeEstimates(BUDGET, MOST)
     means.observe("quick", 100, 0.0001)
     means.observe("slow", 1, 9.0)
     assert (means.size("quick"), means.size("slow")) == (MOST, 1)
@@ -94,6 +94,6 @@ def test_handlers_do_not_share_their_means() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 5e-324, 1e-310])
 def test_a_clock_too_coarse_to_measure_means_quick(seconds: float) -> None:
-    means = Means(BUDGET, MOST)
+    means = RuntimeEstimates(BUDGET, MOST)
     means.observe("k", 1000, seconds)
     assert means.size("k") == MOST

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.firing import CatchUp, CatchUpMode, Listed, Misfire, catch_up
-from drumline.domain.schedule import Schedule
+from drumline.domain.jobs.firing import CatchUp, CatchUpMode, ListedFirings, Misfire, catch_up
+from drumline.domain.jobs.schedule import Schedule
 
 MINUTE = 60_000_000
 EVERY_MINUTE = Schedule.parse("* * * * *")
@@ -29,9 +29,9 @@ def minutes(*which: int) -> tuple[int, ...]:
         (FULL, 0, (), (8, 1, 8)),
     ],
 )
-@pytest.mark.parametrize("source", [EVERY_MINUTE, Listed(minutes(*range(20)))])
+@pytest.mark.parametrize("source", [EVERY_MINUTE, ListedFirings(minutes(*range(20)))])
 def test_what_is_past_its_grace_goes_by_the_mode(
-    source: Schedule | Listed,
+    source: Schedule | ListedFirings,
     mode: CatchUpMode,
     bound: int,
     run: tuple[int, ...],

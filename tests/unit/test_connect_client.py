@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drumline.domain.clusters import ConnectCluster
+from drumline.config.connect_clusters import ConnectCluster
 from drumline.handlers.connect.client import Connect, ConnectError, Unsure, changed
-from drumline.handlers.connect.states import Target
+from drumline.handlers.connect.states import WantedState
 from drumline.handlers.connect.watch import Watch
 from examples.connect_standin.cluster import Manners
 from examples.connect_standin.faults import Fault
@@ -87,10 +87,10 @@ def test_cluster_that_is_away_for_a_while_is_waited_for() -> None:
         watch = Watch(connect)
         server.faults = [Fault("GET", times=8)]  # more than one read puts up with
         server.cluster.aim(server.cluster.connectors["orders"], "STOPPED")
-        await watch.until("orders", Target.STOPPED)
+        await watch.until("orders", WantedState.STOPPED)
         server.faults = [Fault("GET", status=403, message="no")]
         with pytest.raises(ConnectError, match="403 no"):
-            await watch.until("orders", Target.RUNNING)
+            await watch.until("orders", WantedState.RUNNING)
 
     with_client(test)
 
@@ -149,7 +149,7 @@ def test_many_are_waited_for_with_one_request_at_a_time() -> None:
         for name in names:
             server.cluster.aim(server.cluster.connectors[name], "STOPPED")
         watch = Watch(connect)
-        await asyncio.gather(*(watch.until(name, Target.STOPPED) for name in names))
+        await asyncio.gather(*(watch.until(name, WantedState.STOPPED) for name in names))
         assert len(asked) < 100, "300 were waited for"
         assert asked[0] == "/connectors?expand=status"
 
@@ -159,7 +159,7 @@ def test_many_are_waited_for_with_one_request_at_a_time() -> None:
 def test_waiting_is_given_up_with_the_task_and_leaves_nothing_behind() -> None:
     async def test(server: Server, connect: Connect) -> None:
         watch = Watch(connect)
-        waiting = asyncio.create_task(watch.until("orders", Target.STOPPED))
+        waiting = asyncio.create_task(watch.until("orders", WantedState.STOPPED))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -13,7 +13,7 @@ from drumline.handlers.connect.client import ConnectError
 from drumline.handlers.connect.move import SwitchAz, SwitchRunSystem
 from drumline.handlers.connect.panama import PanamaMigrate
 from drumline.handlers.connect.reset_gtid import ResetGtid
-from drumline.handlers.connect.start_stop import Start, Stop
+from drumline.handlers.connect.start_stop import StartConnector, StopConnector
 from examples.connect_standin.cluster import SOURCE, Manners
 from examples.connect_standin.faults import Fault
 from tests.connect_world import Crash, Kept, Saboteur, World, together, world
@@ -29,8 +29,8 @@ PANAMA = {
 }  # fmt: skip
 
 OPERATIONS: dict[str, tuple[Handler, Any, str]] = {
-    "start": (Start(), None, "stopped"),
-    "stop": (Stop(), None, "orders"),
+    "start": (StartConnector(), None, "stopped"),
+    "stop": (StopConnector(), None, "orders"),
     "change_config": (
         ChangeConfig(),
         {"replicas": 3, "cpu": 0.5, "set": {"max.batch.size": "1"}, "unset": ["database.user"]},
@@ -266,7 +266,7 @@ def test_start_restarts_what_failed() -> None:
             await connector.work
             assert connector.tasks[0]["state"] == "FAILED"
             del connector.config["standin.fail"]
-            await made.run(Start(), place(None))
+            await made.run(StartConnector(), place(None))
             assert connector.tasks[0]["state"] == "RUNNING"
 
     together(main())
@@ -288,7 +288,7 @@ def test_connector_that_fails_is_an_error_with_its_reason_and_without_its_passwo
 @pytest.mark.parametrize(
     ("handler", "param", "target", "words"),
     [
-        (Stop(), {}, "nobody", "there is no connector nobody in Connect cluster a"),
+        (StopConnector(), {}, "nobody", "there is no connector nobody in Connect cluster a"),
         (ChangeConfig(), {}, "orders", "there is nothing to change"),
         (ChangeConfig(), {"set": {"name": "x"}}, "orders", "cannot be changed"),
         (

@@ -11,49 +11,55 @@ from hypothesis import strategies as st
 
 import drumline.handlers.connect  # noqa: F401  # registers them
 from drumline import config
-from drumline.commands.param_schema import require
-from drumline.domain.clusters import ConnectCluster, Sought, find
+from drumline.command_layer.param_schema import require
+from drumline.config.connect_clusters import ConnectCluster, Sought, find
 from drumline.errors import BadConfig, WrongUse
-from drumline.handlers.connect.client import ConnectorStatus, Offset, Status, TaskStatus
+from drumline.handlers.connect.client import ConnectorReport, ConnectorStatus, Offset, TaskStatus
 from drumline.handlers.connect.offsets import by_partition, mark, marked_by, moved, plan
 from drumline.handlers.connect.secrets import is_plain_secret, masked
-from drumline.handlers.connect.states import ConnectorFailed, Settling, Target, is_at, target_of
+from drumline.handlers.connect.states import (
+    ConnectorFailed,
+    Settling,
+    WantedState,
+    is_at,
+    target_of,
+)
 from drumline.handlers.registry import registry
 
 # --- states --------------------------------------------------------------------------------------
 
 
-def status(state: str, *tasks: str) -> Status:
+def status(state: str, *tasks: str) -> ConnectorReport:
     made = tuple(TaskStatus(task, i, "boom\n at x") for i, task in enumerate(tasks))
-    return Status(ConnectorStatus(state), made)
+    return ConnectorReport(ConnectorStatus(state), made)
 
 
 @pytest.mark.parametrize(
     ("seen", "target", "there"),
     [
-        (status("RUNNING", "RUNNING", "RUNNING"), Target.RUNNING, True),
-        (status("RUNNING", "RUNNING", "UNASSIGNED"), Target.RUNNING, False),
-        (status("RUNNING"), Target.RUNNING, False),  # its tasks are still to come
-        (status("STOPPED"), Target.STOPPED, True),
-        (status("STOPPED", "RUNNING"), Target.STOPPED, False),
-        (status("PAUSED", "PAUSED"), Target.PAUSED, True),
-        (status("PAUSED", "RUNNING"), Target.PAUSED, False),
-        (None, Target.STOPPED, False),
+        (status("RUNNING", "RUNNING", "RUNNING"), WantedState.RUNNING, True),
+        (status("RUNNING", "RUNNING", "UNASSIGNED"), WantedState.RUNNING, False),
+        (status("RUNNING"), WantedState.RUNNING, False),  # its tasks are still to come
+        (status("STOPPED"), WantedState.STOPPED, True),
+        (status("STOPPED", "RUNNING"), WantedState.STOPPED, False),
+        (status("PAUSED", "PAUSED"), WantedState.PAUSED, True),
+        (status("PAUSED", "RUNNING"), WantedState.PAUSED, False),
+        (None, WantedState.STOPPED, False),
     ],
 )
-def test_is_at(seen: Status | None, target: Target, there: bool) -> None:
+def test_is_at(seen: ConnectorReport | None, target: WantedState, there: bool) -> None:
     assert is_at(seen, target) is there
 
 
 def test_target_of_what_failed_is_to_run() -> None:
-    assert target_of("FAILED") is Target.RUNNING
-    assert target_of("UNASSIGNED") is Target.RUNNING
-    assert target_of(None) is Target.RUNNING
-    assert target_of("PAUSED") is Target.PAUSED
+    assert target_of("FAILED") is WantedState.RUNNING
+    assert target_of("UNASSIGNED") is WantedState.RUNNING
+    assert target_of(None) is WantedState.RUNNING
+    assert target_of("PAUSED") is WantedState.PAUSED
 
 
 def test_state_counts_when_it_has_held() -> None:
-    settling = Settling(Target.RUNNING, 1.0)
+    settling = Settling(WantedState.RUNNING, 1.0)
     running, restarting = status("RUNNING", "RUNNING"), status("RUNNING", "UNASSIGNED")
     assert not settling.look(running, 0.0)  # perhaps from before the change
     assert not settling.look(restarting, 0.5)
@@ -63,7 +69,7 @@ def test_state_counts_when_it_has_held() -> None:
 
 
 def test_failure_counts_when_it_has_held() -> None:
-    settling = Settling(Target.RUNNING, 1.0)
+    settling = Settling(WantedState.RUNNING, 1.0)
     failed = status("RUNNING", "RUNNING", "FAILED")
     assert not settling.look(failed, 0.0)
     assert not settling.look(status("RUNNING", "RUNNING", "RESTARTING"), 0.9)

@@ -13,54 +13,65 @@ from typing import Any
 
 import pytest
 
-from drumline.domain.part import Live, PartEnd, PartFacts
 from drumline.domain.policy import Retry
 from drumline.domain.states import TaskState
-from drumline.domain.task import Body, Due, encode_body
+from drumline.domain.sweeps.partition import PartitionDirectives, PartitionEnd, PartitionInfo
+from drumline.domain.task import DueTask, TaskBody, encode_body
 from drumline.errors import Conflict
 from drumline.handlers.base import Registered
 from drumline.handlers.sweep import Item, Sweep, registered
-from drumline.runner.execute import NotOurs, Stopped
-from drumline.runner.frames import Channel, Flush, Flushed, Frame, ToKeeper, ToRunner
-from drumline.runner.sweep import pulse
-from drumline.runner.sweep.crew import Work
-from drumline.runner.sweep.part import PartRun
-from drumline.runner.sweep.pulse import Pipe
+from drumline.runner.execute import RunLost, Stopped
+from drumline.runner.frames import (
+    Channel,
+    CheckpointStored,
+    Frame,
+    StoreCheckpoint,
+    ToKeeper,
+    ToRunner,
+)
+from drumline.runner.sweep import partition_monitor
+from drumline.runner.sweep.item_executor import ItemWork
+from drumline.runner.sweep.partition_monitor import KeeperPipe
+from drumline.runner.sweep.partition_run import PartitionRun
 from drumline.task import Task
 
-LIVE = Live(stop=False, rate=None, parallel=1, serial=True, budget=None, at_start=0, others=0)
+LIVE = PartitionDirectives(
+    stop=False, rate=None, parallel=1, serial=True, budget=None, at_start=0, others=0
+)
 NO_RETRY = Retry()
 
 
-def changed(**values: Any) -> Live:
-    return Live(**{name: getattr(LIVE, name) for name in LIVE.__struct_fields__} | values)
+def changed(**values: Any) -> PartitionDirectives:
+    return PartitionDirectives(
+        **{name: getattr(LIVE, name) for name in LIVE.__struct_fields__} | values
+    )
 
 
 class Keeper:
     """Stores every checkpoint, and answers with what is live."""
 
-    def __init__(self, live: Live = LIVE) -> None:
+    def __init__(self, live: PartitionDirectives = LIVE) -> None:
         ours, theirs = socket.socketpair()
         self.here = Channel(ours, ToKeeper)
         self.there = Channel(theirs, ToRunner)
-        self.live: Callable[[Flush], Live | None] = lambda flush: live
-        self.flushes: list[Flush] = []
+        self.live: Callable[[StoreCheckpoint], PartitionDirectives | None] = lambda flush: live
+        self.flushes: list[StoreCheckpoint] = []
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
     @property
-    def pipe(self) -> Pipe:
-        return Pipe(self.there.end.fileno(), self.there.send, self.there.receive)
+    def pipe(self) -> KeeperPipe:
+        return KeeperPipe(self.there.end.fileno(), self.there.send, self.there.receive)
 
     def _serve(self) -> None:
         with suppress(OSError):
             while (frames := self.here.receive()) is not None:
                 for frame in frames:
-                    assert isinstance(frame, Flush)
+                    assert isinstance(frame, StoreCheckpoint)
                     self.flushes.append(frame)
                     answer = self.live(frame)
                     ours = answer is not None
-                    reply: Frame = Flushed(frame.task_id, frame.start, ours, answer)
+                    reply: Frame = CheckpointStored(frame.task_id, frame.start, ours, answer)
                     if not frame.stuck:
                         self.here.send(reply)
 
@@ -80,23 +91,25 @@ def handler(
     return registered(made, "a test", process)[0]
 
 
-BODY = encode_body(Body("here", None, None, None, None, None, None, None, None, None))
+BODY = encode_body(TaskBody("here", None, None, None, None, None, None, None, None, None))
 TASK = Task(
-    Due(1, 0, TaskState.PENDING, "t", "sweep", 5, 0, 0, None, 0, 0, 0, 0, None, None, None, BODY)
+    DueTask(
+        1, 0, TaskState.PENDING, "t", "sweep", 5, 0, 0, None, 0, 0, 0, 0, None, None, None, BODY
+    )
 )
 
 
 def run(
     total: int,
     handled: Registered,
-    live: Live = LIVE,
+    live: PartitionDirectives = LIVE,
     keeper: Keeper | None = None,
-    before: Callable[[PartRun], None] = lambda part: None,
-) -> tuple[PartEnd, Keeper]:
+    before: Callable[[PartitionRun], None] = lambda part: None,
+) -> tuple[PartitionEnd, Keeper]:
     keeper = keeper or Keeper(live)
-    facts = PartFacts(1, "s", 0, total, 0, 0, (), None, None, live)
+    facts = PartitionInfo(1, "s", 0, total, 0, 0, (), None, None, live)
     try:
-        part = PartRun(TASK, handled, facts, keeper.pipe)
+        part = PartitionRun(TASK, handled, facts, keeper.pipe)
         before(part)
         return part.run(), keeper
     finally:
@@ -149,7 +162,7 @@ class Seen:
 def test_every_item_runs_once_and_so_many_at_a_time(kind: str, parallel: int, total: int) -> None:
     seen = Seen()
     end, keeper = run(total, handler(getattr(seen, kind)), changed(parallel=parallel))
-    assert end == PartEnd(total, 0, True)
+    assert end == PartitionEnd(total, 0, True)
     assert len(seen.items) == total and set(seen.items.values()) == {1}
     assert seen.most == parallel
     starts = [flush.start for flush in keeper.flushes]
@@ -174,7 +187,7 @@ def test_failures_are_retried_then_counted(parallel: int, is_async: bool) -> Non
     end, keeper = run(
         20, handler(later if is_async else work, retry=retry), changed(parallel=parallel)
     )
-    assert end == PartEnd(20, 1, True)
+    assert end == PartitionEnd(20, 1, True)
     assert (tries[5], tries[7], tries[8]) == (3, 3, 1)
     assert sum((flush.failed for flush in keeper.flushes), ()) == (5,)
     (line,) = [line for flush in keeper.flushes for line in flush.log]
@@ -193,7 +206,7 @@ def test_a_sync_item_is_struck_at_its_timeout(parallel: int) -> None:
 
     began = time.monotonic()
     end, keeper = run(12, handler(work, timeout=0.2), changed(parallel=parallel))
-    assert end == PartEnd(12, 1, True)
+    assert end == PartitionEnd(12, 1, True)
     assert 0.2 < time.monotonic() - began < 2.0
     (line,) = [line for flush in keeper.flushes for line in flush.log]
     assert (line.item, line.message) == (4, "failed: timed out after 0.2 s")
@@ -210,7 +223,7 @@ def test_an_async_item_is_cancelled_at_its_timeout() -> None:
                 cancelled.append(item.index)
 
     end, _ = run(12, handler(work, timeout=0.1), changed(parallel=3))
-    assert end == PartEnd(12, 1, True)
+    assert end == PartitionEnd(12, 1, True)
     assert cancelled == [4]
 
 
@@ -234,7 +247,7 @@ def test_an_item_that_swallows_its_timeout_and_ends_has_not_failed() -> None:
                 time.sleep(0.01)
 
     end, _ = run(30, handler(work, timeout=0.1), changed(parallel=3))
-    assert end == PartEnd(30, 0, True)
+    assert end == PartitionEnd(30, 0, True)
 
 
 @pytest.mark.parametrize("kind", ["thread", "loop"])
@@ -242,7 +255,7 @@ def test_an_item_that_cannot_be_stopped_is_told_of(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keeper kills the runner then; here the item gives up by itself at last."""
-    monkeypatch.setattr(pulse, "GRACE", 0.1)
+    monkeypatch.setattr(partition_monitor, "GRACE", 0.1)
     keeper = Keeper()
     told = threading.Event()
 
@@ -259,10 +272,10 @@ def test_an_item_that_cannot_be_stopped_is_told_of(
     async def blocking(item: Item) -> None:
         work(item)
 
-    def live(flush: Flush) -> Live:
+    def live(flush: StoreCheckpoint) -> PartitionDirectives:
         if flush.stuck:
             told.set()
-            keeper.here.send(Flushed(flush.task_id, flush.start, True, LIVE))
+            keeper.here.send(CheckpointStored(flush.task_id, flush.start, True, LIVE))
         return LIVE
 
     keeper.live = live
@@ -322,7 +335,7 @@ def test_an_ask_ends_it_at_once(kind: str) -> None:
             timer.start()
         await asyncio.sleep(5)
 
-    parts: list[PartRun] = []
+    parts: list[PartitionRun] = []
     timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
     before = signal.signal(signal.SIGUSR1, lambda *_: parts[0].ask())
     began = time.monotonic()
@@ -341,20 +354,20 @@ def test_an_ask_ends_it_at_once(kind: str) -> None:
 def test_a_source_that_fails_ends_it_with_that_error(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def changed_source(self: Work, block: range) -> None:
+    def changed_source(self: ItemWork, block: range) -> None:
         if 100 in block:
             raise Conflict(reason="items: the source has changed")
 
     async def loops(item: Item) -> None: ...
 
-    monkeypatch.setattr(Work, "texts", changed_source)
+    monkeypatch.setattr(ItemWork, "texts", changed_source)
     work = loops if kind == "loop" else lambda item: None
     with pytest.raises(Conflict, match="the source has changed"):
         run(10**9, handler(work), changed(parallel=1 if kind == "alone" else 3))
 
 
 def test_an_ask_that_strikes_into_an_async_item_ends_it_at_once() -> None:
-    parts: list[PartRun] = []
+    parts: list[PartitionRun] = []
 
     async def work(item: Item) -> None:
         if item.index == 3:
@@ -370,7 +383,7 @@ def test_an_ask_that_strikes_into_an_async_item_ends_it_at_once() -> None:
 def test_who_has_lost_it_stores_nothing_more() -> None:
     keeper = Keeper()
     keeper.live = lambda flush: None
-    with pytest.raises(NotOurs):
+    with pytest.raises(RunLost):
         run(10**9, handler(lambda item: None), LIVE, keeper)
 
 

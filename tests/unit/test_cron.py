@@ -12,7 +12,7 @@ from cronsim import CronSim
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.cron import HORIZON_US, BadCron, CronExpression
+from drumline.domain.jobs.cron import HORIZON_US, BadCron, CronExpression
 from tests.unit.cron_cases import US, Expression, fields, shown, us, weekday_fields
 
 expressions = st.builds(

@@ -17,7 +17,7 @@ from cronsim import CronSim
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.cron import PROBE, CronExpression, _segments_of_year
+from drumline.domain.jobs.cron import PROBE, CronExpression, _segments_of_year
 from tests.unit.cron_cases import (
     ANY_DAY,
     ANY_MONTH,

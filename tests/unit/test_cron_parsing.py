@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.cron import BadCron, BadSchedule, CronExpression
+from drumline.domain.jobs.cron import BadCron, BadSchedule, CronExpression
 from drumline.errors import WrongUse
 from tests.unit.cron_cases import us
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from drumline import doctor, doctor_database
-from drumline.handlers import check
+from drumline.handlers import import_check
 from drumline.masking import masked, masked_url
+from drumline.node import doctor, doctor_database
 from drumline.store import schema
 
 MOUNTS = """\
@@ -90,10 +90,10 @@ def test_a_variable_that_sets_nothing_is_found() -> None:
 # --- handlers that cannot be imported --------------------------------------------------------
 
 
-def found_in(directory: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> check.Found:
+def found_in(directory: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> import_check.Found:
     (directory / "tried.py").write_text(text)
     monkeypatch.chdir(directory)
-    return check.found(check.in_background(["tried"]), seconds=30)
+    return import_check.found(import_check.in_background(["tried"]), seconds=30)
 
 
 def test_a_good_module_is_found_whatever_it_prints(
@@ -118,7 +118,7 @@ def test_whatever_an_import_does_is_one_sentence(
     text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems = found_in(tmp_path, text, monkeypatch).problems
-    assert [check.last_line(problem)[: len(words)] for problem in problems] == [words]
+    assert [import_check.last_line(problem)[: len(words)] for problem in problems] == [words]
 
 
 def test_an_import_that_never_ends_is_given_up(
@@ -126,8 +126,10 @@ def test_an_import_that_never_ends_is_given_up(
 ) -> None:
     (tmp_path / "tried.py").write_text("import time; time.sleep(1000)")
     monkeypatch.chdir(tmp_path)
-    looking = check.in_background(["tried"])
-    assert check.found(looking, seconds=0.1).problems == ("the imports did not end within 0.1 s",)
+    looking = import_check.in_background(["tried"])
+    assert import_check.found(looking, seconds=0.1).problems == (
+        "the imports did not end within 0.1 s",
+    )
     assert looking.returncode is not None
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from drumline.domain.release import INFO_LIMIT, RESULT_LIMIT
 from drumline.domain.states import Cause, TaskState
-from drumline.domain.verdict import INFO_LIMIT, RESULT_LIMIT
 from drumline.errors import WrongUse
 from drumline.handlers.base import (
     Change,

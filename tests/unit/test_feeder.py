@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.part import LINES_KEPT, Live, PartFacts
+from drumline.domain.sweeps.partition import LINES_KEPT, PartitionDirectives, PartitionInfo
 from drumline.errors import Conflict, WrongUse
-from drumline.runner.frames import Flush
-from drumline.runner.sweep.feeder import SETTLE_SECONDS, Feeder
+from drumline.runner.frames import StoreCheckpoint
+from drumline.runner.sweep.item_window import SETTLE_SECONDS, ItemWindow
 
-LIVE = Live(stop=False, rate=None, parallel=1, serial=True, budget=None, at_start=0, others=0)
+LIVE = PartitionDirectives(
+    stop=False, rate=None, parallel=1, serial=True, budget=None, at_start=0, others=0
+)
 
 
-def live(**changes: Any) -> Live:
+def live(**changes: Any) -> PartitionDirectives:
     values = {name: getattr(LIVE, name) for name in LIVE.__struct_fields__}
-    return Live(**values | changes)
+    return PartitionDirectives(**values | changes)
 
 
 class Clock:
@@ -27,14 +29,18 @@ class Clock:
         return self.now
 
 
-def feeder(end: int, start: int = 0, now: Live = LIVE, **facts: Any) -> tuple[Feeder, Clock]:
+def feeder(
+    end: int, start: int = 0, now: PartitionDirectives = LIVE, **facts: Any
+) -> tuple[ItemWindow, Clock]:
     values: dict[str, Any] = {"errors": 0, "stuck": (), "extra": None, "source": None, **facts}
-    part = PartFacts(sweep_id=1, name="s", number=0, end=end, start=start, live=now, **values)
+    part = PartitionInfo(sweep_id=1, name="s", number=0, end=end, start=start, live=now, **values)
     clock = Clock()
-    return Feeder(1, 1, part, clock=clock), clock
+    return ItemWindow(1, 1, part, clock=clock), clock
 
 
-def flushed(feeder: Feeder, clock: Clock, now: Live = LIVE) -> Flush | None:
+def flushed(
+    feeder: ItemWindow, clock: Clock, now: PartitionDirectives = LIVE
+) -> StoreCheckpoint | None:
     """Have a checkpoint stored, if there is one."""
     flush = feeder.flush(clock(), final=True)
     if flush is not None:
@@ -59,7 +65,7 @@ def test_every_index_is_run_once_and_the_start_is_honest(total: int, steps: list
     failed: set[int] = set()
     stored = 0
 
-    def check(flush: Flush | None) -> None:
+    def check(flush: StoreCheckpoint | None) -> None:
         nonlocal stored
         if flush is not None:
             assert flush.start >= stored
@@ -278,7 +284,7 @@ def test_the_log_is_bounded_and_says_what_it_lost() -> None:
 
 
 @pytest.mark.parametrize("now", [live(parallel=2), live(serial=False)])
-def test_extra_data_is_not_changed_by_items_side_by_side(now: Live) -> None:
+def test_extra_data_is_not_changed_by_items_side_by_side(now: PartitionDirectives) -> None:
     fed, _ = feeder(10, now=now)
     with pytest.raises(Conflict, match="parallel 1"):
         fed.change_extra(1)

@@ -8,11 +8,11 @@ from itertools import product
 
 import pytest
 
-from drumline.domain.firing import (
+from drumline.domain.jobs.firing import (
     ActiveRun,
     ConcurrencyPolicy,
     Decision,
-    Earlier,
+    EarlierRuns,
     FailureAction,
     FiringKind,
     LastRun,
@@ -24,7 +24,7 @@ from drumline.domain.firing import (
 from drumline.domain.states import Cause, TaskState
 from tests.unit.firing_words import CONCURRENCY, FAILURE, MANUAL, OVERLAP, PENDING, QUEUED, SKIPPED
 
-RUNNING = Earlier(active=(ActiveRun(4),))
+RUNNING = EarlierRuns(active=(ActiveRun(4),))
 FAILED = LastRun(TaskState.FAIL, 3)
 
 
@@ -35,7 +35,7 @@ def outcome(decision: Decision) -> tuple[TaskState, Cause | None, int, tuple[int
 def test_the_first_firing_runs() -> None:
     for overlap, failure, concurrency in product(OVERLAP, FAILURE, CONCURRENCY):
         for kind in FiringKind:
-            decision = decide(Policies(overlap, failure, concurrency, 1), Earlier(), kind)
+            decision = decide(Policies(overlap, failure, concurrency, 1), EarlierRuns(), kind)
             assert outcome(decision) == (PENDING, None, 1, ())
 
 
@@ -46,12 +46,12 @@ def test_the_first_firing_runs() -> None:
     "earlier",
     [
         RUNNING,
-        Earlier(active=(ActiveRun(4, started=False),)),
-        Earlier(active=(ActiveRun(4, cancelling=True),)),
-        Earlier(queued=(5,)),
+        EarlierRuns(active=(ActiveRun(4, started=False),)),
+        EarlierRuns(active=(ActiveRun(4, cancelling=True),)),
+        EarlierRuns(queued=(5,)),
     ],
 )
-def test_overlap_skip_skips_while_anything_is_running_or_waiting(earlier: Earlier) -> None:
+def test_overlap_skip_skips_while_anything_is_running_or_waiting(earlier: EarlierRuns) -> None:
     decision = decide(Policies(OVERLAP.SKIP), earlier)
     assert outcome(decision) == (SKIPPED, Cause.OVERLAP, 1, ())
     assert decision.reason == (
@@ -65,19 +65,19 @@ def test_overlap_skip_comes_before_the_queue() -> None:
 
 
 def test_cancel_prev_cancels_what_is_unfinished_and_waits_for_what_has_started() -> None:
-    earlier = Earlier((ActiveRun(4), ActiveRun(5, started=False)), queued=(6, 7))
+    earlier = EarlierRuns((ActiveRun(4), ActiveRun(5, started=False)), queued=(6, 7))
     decision = decide(Policies(OVERLAP.CANCEL_PREV), earlier)
     assert outcome(decision) == (QUEUED, Cause.OVERLAP, 1, (4, 5, 6, 7))
     assert decision.reason == "queued: it starts when the runs that it cancels have ended"
 
 
 def test_cancel_prev_runs_at_once_if_nothing_had_started() -> None:
-    earlier = Earlier((ActiveRun(5, started=False),), queued=(6,))
+    earlier = EarlierRuns((ActiveRun(5, started=False),), queued=(6,))
     assert outcome(decide(Policies(OVERLAP.CANCEL_PREV), earlier)) == (PENDING, None, 1, (5, 6))
 
 
 def test_cancel_prev_does_not_cancel_twice_but_still_waits() -> None:
-    earlier = Earlier((ActiveRun(4, cancelling=True),))
+    earlier = EarlierRuns((ActiveRun(4, cancelling=True),))
     decision = decide(Policies(OVERLAP.CANCEL_PREV), earlier)
     assert outcome(decision) == (QUEUED, Cause.OVERLAP, 1, ())
 
@@ -125,7 +125,7 @@ def test_after_a_failure(
     state: TaskState, action: FailureAction, skipped_since: bool, expected: object
 ) -> None:
     last = LastRun(state, 3, skipped_since)
-    assert outcome(decide(Policies(failure_action=action), Earlier(last=last))) == expected
+    assert outcome(decide(Policies(failure_action=action), EarlierRuns(last=last))) == expected
 
 
 @pytest.mark.parametrize("action", FAILURE)
@@ -142,12 +142,12 @@ def test_after_a_failure(
 def test_what_has_not_failed_starts_the_count_again(
     action: FailureAction, state: TaskState
 ) -> None:
-    earlier = Earlier(last=LastRun(state, 3))
+    earlier = EarlierRuns(last=LastRun(state, 3))
     assert outcome(decide(Policies(failure_action=action), earlier)) == (PENDING, None, 1, ())
 
 
 def test_a_failure_skip_says_which_run_failed() -> None:
-    decision = decide(Policies(failure_action=FAILURE.SKIP), Earlier(last=FAILED))
+    decision = decide(Policies(failure_action=FAILURE.SKIP), EarlierRuns(last=FAILED))
     assert decision.reason == (
         "skipped once: run number 3 ended in fail and failure_action is SKIP"
     )
@@ -157,7 +157,7 @@ def test_a_skip_for_another_reason_is_the_one_skip_and_takes_its_number() -> Non
     policies = Policies(OVERLAP.SKIP, FAILURE.SKIP)
     first = decide(policies, replace(RUNNING, last=FAILED))
     assert outcome(first) == (SKIPPED, Cause.OVERLAP, 4, ())
-    then = decide(policies, Earlier(last=replace(FAILED, skipped_since=True)))
+    then = decide(policies, EarlierRuns(last=replace(FAILED, skipped_since=True)))
     assert outcome(then) == (PENDING, None, 5, ())
 
 
@@ -167,7 +167,7 @@ def numbers(action: FailureAction, ends: list[TaskState]) -> Iterator[tuple[str,
     todo = iter(ends)
     end = next(todo, None)
     while end is not None:
-        decision = decide(Policies(failure_action=action), Earlier(last=last))
+        decision = decide(Policies(failure_action=action), EarlierRuns(last=last))
         yield decision.state.value, decision.run_attempt
         if decision.state is SKIPPED:
             assert last is not None
@@ -220,14 +220,14 @@ def test_concurrency(
     kind: FiringKind,
 ) -> None:
     policies = Policies(concurrency_policy=policy, max_concurrency=limit)
-    earlier = Earlier(tuple(map(ActiveRun, range(active))), tuple(range(100, 100 + queued)))
+    earlier = EarlierRuns(tuple(map(ActiveRun, range(active))), tuple(range(100, 100 + queued)))
     decision = decide(policies, earlier, kind)
     cause = None if state is PENDING else Cause.CONCURRENCY
     assert outcome(decision) == (state, cause, 1, ())
 
 
 def test_concurrency_reasons() -> None:
-    earlier = Earlier((ActiveRun(1), ActiveRun(2)), queued=(3,))
+    earlier = EarlierRuns((ActiveRun(1), ActiveRun(2)), queued=(3,))
     policies = Policies(concurrency_policy=CONCURRENCY.QUEUE, max_concurrency=2)
     assert decide(policies, earlier).reason == (
         "queued as number 2: 2 runs are under way, max_concurrency is 2"
@@ -265,7 +265,7 @@ def test_a_manual_trigger_keeps_to_the_limit(overlap: OverlapAction) -> None:
 def test_a_manual_trigger_is_not_skipped_for_a_failure(
     action: FailureAction, skipped_since: bool, number: int
 ) -> None:
-    earlier = Earlier(last=replace(FAILED, skipped_since=skipped_since))
+    earlier = EarlierRuns(last=replace(FAILED, skipped_since=skipped_since))
     decision = decide(Policies(failure_action=action), earlier, MANUAL)
     assert outcome(decision) == (PENDING, None, number, ())
 
@@ -274,7 +274,7 @@ def test_a_manual_trigger_is_not_skipped_for_a_failure(
 
 ALL_POLICIES = [Policies(*p) for p in product(OVERLAP, FAILURE, CONCURRENCY, (0, 1, 2))]
 ALL_EARLIER = [
-    Earlier(active, queued, last)
+    EarlierRuns(active, queued, last)
     for active, queued, last in product(
         (
             (),

@@ -9,7 +9,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from drumline.handlers.http.retry import Outcome
+from drumline.handlers.http.retry import CallOutcome
 from tests.unit.loopback import RawServer, call_once, calling, in_loop, saying, serving
 
 # --- answers that are failures -------------------------------------------------------------------
@@ -17,9 +17,9 @@ from tests.unit.loopback import RawServer, call_once, calling, in_loop, saying, 
 
 @pytest.mark.parametrize(
     ("status", "outcome"),
-    [(204, Outcome.SUCCESS), (404, Outcome.CLIENT_ERROR), (503, Outcome.SERVER_ERROR)],
+    [(204, CallOutcome.SUCCESS), (404, CallOutcome.CLIENT_ERROR), (503, CallOutcome.SERVER_ERROR)],
 )
-def test_the_status_decides(status: int, outcome: Outcome) -> None:
+def test_the_status_decides(status: int, outcome: CallOutcome) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=status, headers={"Retry-After": "7"})
 
@@ -51,7 +51,7 @@ def test_a_redirect_is_not_followed(status: int, where: str) -> None:
         async with serving(answer) as origin:
             location = where.format(origin=origin)
             result = await call_once(f"{origin}/start")
-            assert (result.outcome, result.status_code) == (Outcome.REDIRECT, status)
+            assert (result.outcome, result.status_code) == (CallOutcome.REDIRECT, status)
             assert result.response is not None
             assert result.response.headers["Location"] == f"{location}?token=***"
 
@@ -65,7 +65,11 @@ async def test_a_slow_answer_times_out_and_its_connection_is_closed() -> None:
     async with server.running() as origin:
         result = await call_once(origin, timeout=0.2)
         await server.hung_up.wait()
-    assert (result.outcome, result.status_code, result.response) == (Outcome.TIMEOUT, None, None)
+    assert (result.outcome, result.status_code, result.response) == (
+        CallOutcome.TIMEOUT,
+        None,
+        None,
+    )
     assert result.error == "no answer within 0.2 s"
     assert result.latency_ms >= 200
     assert server.connections == 1
@@ -78,7 +82,7 @@ async def test_an_answer_that_never_ends_times_out_with_what_came_of_it() -> Non
     async with server.running() as origin:
         result = await call_once(origin, timeout=0.3)
         await server.hung_up.wait()
-    assert (result.outcome, result.status_code) == (Outcome.TIMEOUT, 200)
+    assert (result.outcome, result.status_code) == (CallOutcome.TIMEOUT, 200)
     assert result.error == "no end of the answer within 0.3 s"
     assert result.response is not None
     assert (result.response.body, result.response.truncated) == ("half of it", True)
@@ -97,7 +101,7 @@ async def test_an_answer_in_drops_is_bounded_by_the_same_timeout() -> None:
     async with server.running() as origin:
         result = await call_once(origin, timeout=0.3)
         await server.hung_up.wait()
-    assert result.outcome is Outcome.TIMEOUT
+    assert result.outcome is CallOutcome.TIMEOUT
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
@@ -110,7 +114,7 @@ def test_a_broken_connection_is_one_failure_and_not_a_second_request(
         server = saying(then=then)
         async with server.running() as origin:
             result = await call_once(origin, method=method, body="x" if method == "PUT" else None)
-        assert (result.outcome, result.status_code) == (Outcome.CONNECTION, None)
+        assert (result.outcome, result.status_code) == (CallOutcome.CONNECTION, None)
         assert result.error is not None and "connection" in result.error
         assert server.connections == 1
 
@@ -137,7 +141,7 @@ def test_an_answer_that_is_not_whole_is_a_failure(
     async def go() -> None:
         async with saying(answer).running() as origin:
             result = await call_once(origin)
-        assert (result.outcome, result.status_code) == (Outcome.CONNECTION, status)
+        assert (result.outcome, result.status_code) == (CallOutcome.CONNECTION, status)
         assert result.error is not None and error in result.error
         if result.response is not None:
             assert result.response.truncated
@@ -164,7 +168,7 @@ def test_a_service_that_does_not_read_our_body_can_still_answer(then: str) -> No
         server = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", then=then)
         async with server.running() as origin:
             result = await call_once(origin, body="\U0001f600" * 60_000, timeout=30)
-        assert (result.outcome, result.status_code) == (Outcome.SUCCESS, 200)
+        assert (result.outcome, result.status_code) == (CallOutcome.SUCCESS, 200)
 
     go()
 
@@ -174,7 +178,7 @@ async def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     result = await call_once(f"http://127.0.0.1:{port}")
-    assert (result.outcome, result.status_code) == (Outcome.CONNECTION, None)
+    assert (result.outcome, result.status_code) == (CallOutcome.CONNECTION, None)
     assert result.error is not None and "no connection" in result.error
 
 
@@ -211,7 +215,7 @@ async def test_a_huge_answer_is_read_in_part_and_hung_up_on() -> None:
     async with server.running() as origin:
         result = await call_once(origin)
         await server.hung_up.wait()
-    assert (result.outcome, result.status_code) == (Outcome.SUCCESS, 200)
+    assert (result.outcome, result.status_code) == (CallOutcome.SUCCESS, 200)
     assert result.response is not None
     assert len(result.response.body) == 16 * 1024
     assert result.response.truncated
@@ -243,7 +247,7 @@ async def test_a_gzip_bomb_is_not_unpacked() -> None:
 
     async with serving(answer) as origin:
         result = await call_once(origin)
-    assert result.outcome is Outcome.SUCCESS
+    assert result.outcome is CallOutcome.SUCCESS
     assert result.response is not None and result.response.truncated
     # A NUL has six bytes in JSON: it is those that are counted.
     assert result.response.body == "\0" * (16 * 1024 // 6)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.commands import param_schema
-from drumline.domain.template import NAMES, BadTemplate, Values
+from drumline.command_layer import param_schema
+from drumline.domain.jobs.template import NAMES, BadTemplate, Values
 from drumline.errors import WrongUse
 from drumline.handlers.http.call import (
     BadCall,
@@ -22,7 +22,7 @@ from drumline.handlers.http.call import (
     param_of_job,
 )
 from drumline.handlers.http.prepare import PreparedCall, Sent, prepare
-from drumline.handlers.http.result import Request
+from drumline.handlers.http.result import SentRequest
 
 TOKEN = "c0ffee" * 8
 VALUES: Values = {
@@ -41,7 +41,7 @@ def sent(values: Values = VALUES, **param: Any) -> Sent:
     return prepare({"url": URL, **param}).send(values, PARENT)
 
 
-def shown(values: Values = VALUES, **param: Any) -> Request:
+def shown(values: Values = VALUES, **param: Any) -> SentRequest:
     call = prepare({"url": URL, **param})
     return call.show(call.send(values, PARENT), values).request
 

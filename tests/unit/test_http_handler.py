@@ -13,33 +13,33 @@ import pytest
 from aiohttp import web
 
 from drumline.config import Settings
+from drumline.domain.jobs.template import BadTemplate
 from drumline.domain.states import Cause, TaskState
-from drumline.domain.task import Body, Due, RunFacts, encode_body
-from drumline.domain.template import BadTemplate
+from drumline.domain.task import DueTask, RunInfo, TaskBody, encode_body
 from drumline.errors import DrumlineError, WrongUse
 from drumline.handlers.base import WaitForCallback, specs_of
 from drumline.handlers.http import handler as handler_module
 from drumline.handlers.http.handler import HttpHandler, values_of
 from drumline.handlers.http.result import HttpCallFailed, HttpResult
-from drumline.handlers.http.retry import Outcome
+from drumline.handlers.http.retry import CallOutcome
 from drumline.handlers.registry import registry
 from drumline.runner.execute import result_text
 from drumline.task import Task
 from tests.unit.loopback import Answer, in_loop, serving
 
-RUN = RunFacts(job_id=7, scheduled_at=1_767_323_045_000_000, run_attempt=3, trace_id="ab" * 16)
+RUN = RunInfo(job_id=7, scheduled_at=1_767_323_045_000_000, run_attempt=3, trace_id="ab" * 16)
 CALLBACK = ("https://d.example/api/v1/callbacks/42", "c0ffee" * 8)
 
 
 def task_of(
-    param: object, run: RunFacts | None = RUN, callback: tuple[str, str] | None = None
+    param: object, run: RunInfo | None = RUN, callback: tuple[str, str] | None = None
 ) -> Task:
     packed = None if run is None else msgspec.msgpack.encode(run)
-    body: dict[str, Any] = dict.fromkeys(Body.__struct_fields__)
+    body: dict[str, Any] = dict.fromkeys(TaskBody.__struct_fields__)
     body |= {"region": "default", "param": json.dumps(param), "run": packed}
-    due: dict[str, Any] = dict.fromkeys(Due.__struct_fields__)
+    due: dict[str, Any] = dict.fromkeys(DueTask.__struct_fields__)
     due |= {"id": 42, "version": 1, "status": TaskState.PENDING, "attempt": 1}
-    return Task(Due(**due | {"type": "http", "body": encode_body(Body(**body))}), callback)
+    return Task(DueTask(**due | {"type": "http", "body": encode_body(TaskBody(**body))}), callback)
 
 
 async def processed(task: Task, settings: Settings | None = None) -> Any:
@@ -111,7 +111,7 @@ async def test_success_is_a_result_that_fits_into_json() -> None:
 async def test_a_failure_keeps_the_same_facts() -> None:
     error = await failure(answering(503, "down for\n  a while", **{"Retry-After": "30"}))
     assert isinstance(error, DrumlineError)
-    assert (error.result.outcome, error.result.status_code) == (Outcome.SERVER_ERROR, 503)
+    assert (error.result.outcome, error.result.status_code) == (CallOutcome.SERVER_ERROR, 503)
     assert error.wait == 30
     assert error.cause is Cause.ERROR
     text = str(error)
@@ -146,7 +146,7 @@ async def test_a_timeout_has_its_own_cause() -> None:
 
     error = await failure(slow, timeout=0.1)
     assert (error.result.outcome, error.cause, error.final) == (
-        Outcome.TIMEOUT,
+        CallOutcome.TIMEOUT,
         Cause.TIMEOUT,
         False,
     )
@@ -158,7 +158,7 @@ async def test_an_address_that_is_refused_is_final() -> None:
     async with serving(answering(200)) as origin:
         with pytest.raises(HttpCallFailed, match="may not be called") as caught:
             await processed(task_of({"url": origin}), Settings())
-    assert (caught.value.result.outcome, caught.value.final) == (Outcome.REFUSED, True)
+    assert (caught.value.result.outcome, caught.value.final) == (CallOutcome.REFUSED, True)
 
 
 @in_loop

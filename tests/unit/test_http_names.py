@@ -15,7 +15,7 @@ from aiohttp import web
 
 from drumline.handlers.http import connector as connector_module
 from drumline.handlers.http.addresses import AddressRules, parse_allowlist
-from drumline.handlers.http.retry import Outcome
+from drumline.handlers.http.retry import CallOutcome
 from tests.unit.loopback import FOREVER, RawServer, call_once, calling, hello, in_loop, serving
 
 OPENSSL = shutil.which("openssl")
@@ -37,7 +37,7 @@ def test_no_spelling_of_this_machine_is_called(url: str) -> None:
             port = origin.rpartition(":")[2]
             for _ in range(2):  # the first refusal must not be taken for a clearance
                 result = await call(url.format(port=port))
-                assert (result.outcome, result.response) == (Outcome.REFUSED, None)
+                assert (result.outcome, result.response) == (CallOutcome.REFUSED, None)
                 assert result.error is not None and "may not be called" in result.error
 
     go()
@@ -72,7 +72,7 @@ async def test_a_name_that_answers_differently_the_second_time_is_refused_then(
     async with serving(goodbye) as origin, calling(rules, lookup=lambda *_: next(answers)) as call:
         url = f"http://name.example:{origin.rpartition(':')[2]}/"
         outcomes = [(await call(url)).outcome for _ in range(3)]
-    assert outcomes == [Outcome.SUCCESS, Outcome.REFUSED, Outcome.REFUSED]
+    assert outcomes == [CallOutcome.SUCCESS, CallOutcome.REFUSED, CallOutcome.REFUSED]
 
 
 @in_loop
@@ -86,7 +86,7 @@ async def test_a_refusal_reaches_all_who_wait_for_the_same_name() -> None:
 
     async with calling(AddressRules(), lookup=lookup) as call:
         results = await asyncio.gather(*(call("http://name.example/") for _ in range(50)))
-    assert {result.outcome for result in results} == {Outcome.REFUSED}
+    assert {result.outcome for result in results} == {CallOutcome.REFUSED}
     assert lookups <= 2
 
 
@@ -95,9 +95,9 @@ async def test_the_allowlist_lets_a_name_through_to_this_machine() -> None:
     rules = AddressRules(allowlist=parse_allowlist(["name.example"]))
     async with serving(hello) as origin, calling(rules, lookup=lambda *_: ["127.0.0.1"]) as call:
         port = origin.rpartition(":")[2]
-        assert (await call(f"http://name.example:{port}/")).outcome is Outcome.SUCCESS
-        assert (await call(f"http://other.example:{port}/")).outcome is Outcome.REFUSED
-        assert (await call(f"http://127.0.0.1:{port}/")).outcome is Outcome.REFUSED
+        assert (await call(f"http://name.example:{port}/")).outcome is CallOutcome.SUCCESS
+        assert (await call(f"http://other.example:{port}/")).outcome is CallOutcome.REFUSED
+        assert (await call(f"http://127.0.0.1:{port}/")).outcome is CallOutcome.REFUSED
 
 
 @in_loop
@@ -107,7 +107,7 @@ async def test_a_name_that_does_not_exist() -> None:
 
     async with calling(lookup=lookup) as call:
         result = await call("http://nowhere.example/")
-    assert (result.outcome, result.status_code) == (Outcome.CONNECTION, None)
+    assert (result.outcome, result.status_code) == (CallOutcome.CONNECTION, None)
     assert result.error is not None and "cannot be resolved" in result.error
 
 
@@ -126,8 +126,8 @@ async def test_a_name_server_that_hangs_holds_up_nobody_else() -> None:
         async with serving(hello) as origin, calling(lookup=lookup) as call:
             port = origin.rpartition(":")[2]
             slow = asyncio.create_task(call(f"http://slow.example:{port}/", timeout=0.5))
-            assert (await call(f"http://fast.example:{port}/")).outcome is Outcome.SUCCESS
-            assert (await slow).outcome is Outcome.TIMEOUT
+            assert (await call(f"http://fast.example:{port}/")).outcome is CallOutcome.SUCCESS
+            assert (await slow).outcome is CallOutcome.TIMEOUT
     finally:
         release.set()
 
@@ -145,7 +145,7 @@ async def test_the_name_and_not_the_address_is_in_the_tls_handshake() -> None:
     server = RawServer(listen)
     async with server.running(), calling(lookup=lambda *_: ["127.0.0.1"]) as call:
         result = await call(f"https://name.example:{server.port}/")
-    assert result.outcome in (Outcome.CONNECTION, Outcome.TLS)
+    assert result.outcome in (CallOutcome.CONNECTION, CallOutcome.TLS)
     assert b"name.example" in hellos[0]
 
 
@@ -153,7 +153,7 @@ async def test_the_name_and_not_the_address_is_in_the_tls_handshake() -> None:
 async def test_a_server_that_does_not_speak_tls() -> None:
     async with serving(hello) as origin:
         result = await call_once(origin.replace("http:", "https:"))
-    assert result.outcome is Outcome.TLS
+    assert result.outcome is CallOutcome.TLS
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificate")
@@ -180,7 +180,7 @@ def test_a_certificate_that_nobody_trusts_is_refused(tmp_path: Path) -> None:
         async with calling(lookup=lambda *_: ["127.0.0.1"]) as call:
             result = await call(f"https://name.example:{port}/")
         server.close()
-        assert result.outcome is Outcome.TLS
+        assert result.outcome is CallOutcome.TLS
         assert result.error is not None and "certificate" in result.error
 
     go()

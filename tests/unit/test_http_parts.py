@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.domain.policy import HandlerSpec
+from drumline.domain.release import HeldRun, RetryLimits, RunEnd, decide_release
+from drumline.domain.release import RunOutcome as RunOutcome
 from drumline.domain.states import Cause, TaskState
-from drumline.domain.verdict import End, Limits, Run, judge
-from drumline.domain.verdict import Outcome as RunOutcome
 from drumline.handlers.http.answer import as_text, kept_headers, retry_after, unpack
 from drumline.handlers.http.bounds import HEADERS_KEPT, fit, fit_headers
 from drumline.handlers.http.masking import MASK, Secrets, is_secret, mask_names, may_name_secrets
-from drumline.handlers.http.retry import DEFAULT_ON, RETRIABLE, Outcome, RetryPolicy, outcome_of
+from drumline.handlers.http.retry import DEFAULT_ON, RETRIABLE, CallOutcome, RetryPolicy, outcome_of
 from drumline.handlers.http.trace import traceparent
 
 # --- outcomes and retries -------------------------------------------------------------------------
@@ -43,33 +43,35 @@ def test_a_status_code_decides_the_outcome(code: int, outcome: str) -> None:
 @pytest.mark.parametrize(
     ("on", "outcome", "code", "wanted"),
     [
-        (DEFAULT_ON, Outcome.TIMEOUT, None, True),
-        (DEFAULT_ON, Outcome.CONNECTION, None, True),
-        (DEFAULT_ON, Outcome.SERVER_ERROR, 503, True),
-        (DEFAULT_ON, Outcome.CLIENT_ERROR, 429, True),
-        (DEFAULT_ON, Outcome.CLIENT_ERROR, 404, False),
-        (DEFAULT_ON, Outcome.REDIRECT, 302, False),
-        (DEFAULT_ON, Outcome.TLS, None, False),
-        (DEFAULT_ON, Outcome.REFUSED, None, False),
-        (("4xx",), Outcome.CLIENT_ERROR, 404, True),
-        ((404,), Outcome.CLIENT_ERROR, 404, True),
-        (("404",), Outcome.CLIENT_ERROR, 403, False),
-        (("5xx",), Outcome.TIMEOUT, None, False),
-        (("5xx",), Outcome.TIMEOUT, 503, False),
-        ((), Outcome.SERVER_ERROR, 500, False),
+        (DEFAULT_ON, CallOutcome.TIMEOUT, None, True),
+        (DEFAULT_ON, CallOutcome.CONNECTION, None, True),
+        (DEFAULT_ON, CallOutcome.SERVER_ERROR, 503, True),
+        (DEFAULT_ON, CallOutcome.CLIENT_ERROR, 429, True),
+        (DEFAULT_ON, CallOutcome.CLIENT_ERROR, 404, False),
+        (DEFAULT_ON, CallOutcome.REDIRECT, 302, False),
+        (DEFAULT_ON, CallOutcome.TLS, None, False),
+        (DEFAULT_ON, CallOutcome.REFUSED, None, False),
+        (("4xx",), CallOutcome.CLIENT_ERROR, 404, True),
+        ((404,), CallOutcome.CLIENT_ERROR, 404, True),
+        (("404",), CallOutcome.CLIENT_ERROR, 403, False),
+        (("5xx",), CallOutcome.TIMEOUT, None, False),
+        (("5xx",), CallOutcome.TIMEOUT, 503, False),
+        ((), CallOutcome.SERVER_ERROR, 500, False),
     ],
 )
 def test_a_policy_says_after_which_outcomes(
-    on: tuple[str | int, ...], outcome: Outcome, code: int | None, wanted: bool
+    on: tuple[str | int, ...], outcome: CallOutcome, code: int | None, wanted: bool
 ) -> None:
     assert RetryPolicy(max_attempts=3, on=on).wants(outcome, code) is wanted
 
 
-@given(st.sampled_from(Outcome), st.none() | st.integers(0, 999))
-def test_success_and_refusal_are_never_tried_again(outcome: Outcome, code: int | None) -> None:
+@given(st.sampled_from(CallOutcome), st.none() | st.integers(0, 999))
+def test_success_and_refusal_are_never_tried_again(outcome: CallOutcome, code: int | None) -> None:
     everything = RetryPolicy(max_attempts=9, on=(*RETRIABLE, *range(100, 200), *range(300, 600)))
     assert everything.problem() is None
-    assert everything.wants(outcome, code) is (outcome not in (Outcome.SUCCESS, Outcome.REFUSED))
+    assert everything.wants(outcome, code) is (
+        outcome not in (CallOutcome.SUCCESS, CallOutcome.REFUSED)
+    )
 
 
 @pytest.mark.parametrize("entry", ["2xx", 200, "200", 600, "nope", "", 99, "4x", "٤٠٤"])
@@ -89,26 +91,32 @@ def test_the_runs_retry_rule_comes_from_the_policy() -> None:
 @pytest.mark.parametrize(
     ("outcome", "code", "failures", "again"),
     [
-        (Outcome.SERVER_ERROR, 500, 0, True),
-        (Outcome.SERVER_ERROR, 500, 1, True),
-        (Outcome.SERVER_ERROR, 500, 2, False),  # three attempts were made
-        (Outcome.CLIENT_ERROR, 404, 0, False),
-        (Outcome.TIMEOUT, None, 0, True),
-        (Outcome.REFUSED, None, 0, False),
+        (CallOutcome.SERVER_ERROR, 500, 0, True),
+        (CallOutcome.SERVER_ERROR, 500, 1, True),
+        (CallOutcome.SERVER_ERROR, 500, 2, False),  # three attempts were made
+        (CallOutcome.CLIENT_ERROR, 404, 0, False),
+        (CallOutcome.TIMEOUT, None, 0, True),
+        (CallOutcome.REFUSED, None, 0, False),
     ],
 )
 def test_the_policy_decides_what_becomes_of_a_run(
-    outcome: Outcome, code: int | None, failures: int, again: bool
+    outcome: CallOutcome, code: int | None, failures: int, again: bool
 ) -> None:
     policy = RetryPolicy(max_attempts=3)
-    run = Run(
+    run = HeldRun(
         id=1, fence=1, status=TaskState.RUNNING, batch_id=None, attempt=1, retry_time=0,
         failures=failures, deaths=0, due_at=0, retry=policy.as_retry(), of_job=True,
     )  # fmt: skip
-    cause = Cause.TIMEOUT if outcome is Outcome.TIMEOUT else Cause.ERROR
-    ended = RunOutcome(End.ERROR, final=not policy.wants(outcome, code), cause=cause)
-    verdict = judge(
-        run, ended, HandlerSpec("http", "http"), Limits(2, 3), cancelled=False, now=0, chance=0.5
+    cause = Cause.TIMEOUT if outcome is CallOutcome.TIMEOUT else Cause.ERROR
+    ended = RunOutcome(RunEnd.ERROR, final=not policy.wants(outcome, code), cause=cause)
+    verdict = decide_release(
+        run,
+        ended,
+        HandlerSpec("http", "http"),
+        RetryLimits(2, 3),
+        cancelled=False,
+        now=0,
+        chance=0.5,
     )
     assert verdict.again is again
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from drumline.handlers.http.retry import Outcome
+from drumline.handlers.http.retry import CallOutcome
 from tests.unit.loopback import TOKEN, TRACE, call_once, calling, in_loop, saying, serving
 
 # --- the ordinary case ---------------------------------------------------------------------------
@@ -45,7 +45,7 @@ async def test_a_call_is_sent_as_asked_and_its_result_says_what_happened() -> No
     assert seen["headers"]["traceparent"].startswith(f"00-{TRACE}-")
     assert f"http://{seen['headers']['Host']}" == origin
 
-    assert (result.outcome, result.status_code, result.error) == (Outcome.SUCCESS, 201, None)
+    assert (result.outcome, result.status_code, result.error) == (CallOutcome.SUCCESS, 201, None)
     assert 0 < result.latency_ms < 60_000
     document = json.loads(msgspec.json.encode(result))
     assert document["request"]["method"] == "PUT"
@@ -72,7 +72,7 @@ async def test_each_method_is_one_request() -> None:
     async with serving(answer) as origin, calling() as call:
         for method in methods:
             result = await call(origin, method=method)
-            assert result.outcome is Outcome.SUCCESS
+            assert result.outcome is CallOutcome.SUCCESS
             assert result.response is not None
             assert result.response.body == ("" if method == "HEAD" else "body")
     assert [method for method, _, _ in seen] == list(methods)
@@ -95,7 +95,7 @@ async def test_a_thousand_calls_are_under_way_at_once() -> None:
     async with serving(answer) as origin, calling() as call:
         calls = (call(f"{origin}/{i}", timeout=50) for i in range(1_000))
         results = await asyncio.gather(*calls)
-    assert {result.outcome for result in results} == {Outcome.SUCCESS}
+    assert {result.outcome for result in results} == {CallOutcome.SUCCESS}
     bodies = [result.response.body for result in results if result.response is not None]
     assert bodies == [f"/{i}" for i in range(1_000)]
 
@@ -128,7 +128,7 @@ async def test_the_environment_does_not_choose_a_proxy(monkeypatch: pytest.Monke
         return web.Response()
 
     async with serving(answer) as origin:
-        assert (await call_once(origin)).outcome is Outcome.SUCCESS
+        assert (await call_once(origin)).outcome is CallOutcome.SUCCESS
 
 
 # --- secrets that come back ----------------------------------------------------------------------
@@ -166,5 +166,5 @@ async def test_secrets_are_masked_in_what_a_failure_says() -> None:
         result = await call_once(
             f"{origin}/?token=hunter3hunter3", headers={"Authorization": "Bearer hunter2hunter2"}
         )
-    assert result.outcome is Outcome.CONNECTION
+    assert result.outcome is CallOutcome.CONNECTION
     assert "hunter" not in msgspec.json.encode(result).decode()

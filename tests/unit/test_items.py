@@ -12,9 +12,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.items import Items, file_identity, forget, lines, open_items, url_identity
-from drumline.domain.items_build import EVERY, LONGEST_LINE, Builder, build, index_file
 from drumline.errors import Conflict, WrongUse
+from drumline.sweep_items.builder import EVERY, LONGEST_LINE, Builder, build, index_file
+from drumline.sweep_items.reader import (
+    Items,
+    file_identity,
+    forget,
+    lines,
+    open_items,
+    url_identity,
+)
 from tests.unit.item_sources import LINES, chunks_of, read_all
 
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain import items_build
-from drumline.domain.items import lines, open_items
-from drumline.domain.items_build import EVERY, Builder, build
 from drumline.errors import Conflict, WrongUse
+from drumline.sweep_items import builder
+from drumline.sweep_items.builder import EVERY, Builder, build
+from drumline.sweep_items.reader import lines, open_items
 from tests.unit.item_sources import LINES, chunks_of, read_all
 
 
@@ -41,15 +41,15 @@ def test_a_build_that_breaks_off_goes_on_where_it_was(
     """Killed after some bytes, again and again, with torn files: the result is whole."""
     content = b"".join(lines(wanted))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(items_build, "SYNC_EVERY", sync_every)
+        patch.setattr(builder, "SYNC_EVERY", sync_every)
         cache = Path(folder)
         for stop, torn in zip(breaks, damage, strict=False):
-            builder = Builder(cache, "x", every=every)
-            for chunk in chunks_of(content, [*cuts, stop])(builder.offset):
-                if builder.offset >= stop:
+            made = Builder(cache, "x", every=every)
+            for chunk in chunks_of(content, [*cuts, stop])(made.offset):
+                if made.offset >= stop:
                     break
-                builder.feed(chunk)
-            builder.close()  # no goodbye: what was not synced is not in the index
+                made.feed(chunk)
+            made.close()  # no goodbye: what was not synced is not in the index
             assert open_items(cache, "x") is None
             tear(cache, torn)
         with Builder(cache, "x", every=every) as last:
@@ -85,10 +85,10 @@ def test_a_part_is_cut_back_to_what_its_data_bears_out(
     resumes_at: int,
 ) -> None:
     """Lines of 10 bytes. Some of the index, or of the data, did not get to the disk."""
-    monkeypatch.setattr(items_build, "CHUNK", 64)  # the index is read in several pieces
-    with Builder(tmp_path, "x", every=1) as builder:
-        builder.feed(b"".join(b"item %04d\n" % n for n in range(40)))
-        builder._sync()
+    monkeypatch.setattr(builder, "CHUNK", 64)  # the index is read in several pieces
+    with Builder(tmp_path, "x", every=1) as made:
+        made.feed(b"".join(b"item %04d\n" % n for n in range(40)))
+        made._sync()
     (data,), (index,) = tmp_path.glob("*.items.part"), tmp_path.glob("*.index.part")
     header = index.stat().st_size - 41 * 8
     if hole is not None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from drumline.commands.param_schema import require
+from drumline.command_layer.param_schema import require
 from drumline.errors import WrongUse
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.domain.rate import (
+from drumline.domain.sweeps.rate import (
     BURST,
     LARGEST_WINDOW,
     SMALLEST_WINDOW,

@@ -6,26 +6,26 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from drumline.domain.ready import ReadyQueue
+from drumline.domain.dispatch.ready_queue import ReadyQueue
 from drumline.domain.states import TaskState
-from drumline.domain.task import Due
+from drumline.domain.task import DueTask
 
 KEYS = ("target/a", "target/b", "other/a")
 CAPACITY = 6
 
 
-def due(id: int, key: str = KEYS[0], priority: int = 5, due_at: int = 0) -> Due:
+def due(id: int, key: str = KEYS[0], priority: int = 5, due_at: int = 0) -> DueTask:
     target_type, _, type = key.partition("/")
     values: dict[str, Any] = {
         "id": id, "version": 0, "status": TaskState.PENDING, "type": type,
         "target_type": target_type, "priority": priority, "due_at": due_at, "timeout_ms": 1000,
         "attempt": 0, "retry_time": 0, "failures": 0, "deaths": 0, "body": b"",
     }  # fmt: skip
-    everything: dict[str, Any] = dict.fromkeys(Due.__struct_fields__)
-    return Due(**everything | values)
+    everything: dict[str, Any] = dict.fromkeys(DueTask.__struct_fields__)
+    return DueTask(**everything | values)
 
 
-def urgency(due: Due) -> tuple[int, int, int]:
+def urgency(due: DueTask) -> tuple[int, int, int]:
     return -due.priority, due.due_at, due.id
 
 
@@ -33,9 +33,9 @@ class QueueAndModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = ReadyQueue(CAPACITY)
-        self.model: list[Due] = []
+        self.model: list[DueTask] = []
 
-    def of(self, *keys: str) -> list[Due]:
+    def of(self, *keys: str) -> list[DueTask]:
         return sorted((one for one in self.model if one.key in keys), key=urgency)
 
     @rule(

@@ -9,7 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from drumline.domain.firing import ActiveRun, Earlier, FiringKind, Policies, decide, startable
+from drumline.domain.jobs.firing import (
+    ActiveRun,
+    EarlierRuns,
+    FiringKind,
+    Policies,
+    decide,
+    startable,
+)
 from tests.unit.firing_words import CONCURRENCY, MANUAL, OVERLAP, PENDING, QUEUED
 
 
@@ -56,7 +63,7 @@ class Job(RuleBasedStateMachine):
 
     def fire(self, kind: FiringKind) -> None:
         self.ids += 1
-        earlier = Earlier(tuple(self.active.values()), tuple(self.queued))
+        earlier = EarlierRuns(tuple(self.active.values()), tuple(self.queued))
         decision = decide(self.policies, earlier, kind)
         for run in decision.cancel:
             if run in self.queued:

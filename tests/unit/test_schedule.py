@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.cron import BadCron, BadSchedule
-from drumline.domain.schedule import FIRST_FIRINGS, HURRY, MAX_JITTER, Schedule, Tally, horizon
+from drumline.domain.jobs.cron import BadCron, BadSchedule
+from drumline.domain.jobs.schedule import FIRST_FIRINGS, HURRY, MAX_JITTER, Schedule, Tally, horizon
 
 US = 1_000_000
 

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from drumline.domain.verdict import RESULT_LIMIT
+from drumline.domain.release import RESULT_LIMIT
 from drumline.errors import WrongUse
 from drumline.handlers.shell import CommandFailed, Shell
 from drumline.runner.execute import Stopped
-from drumline.runner.lanes import ASK
+from drumline.runner.executors import ASK
 from drumline.testing import run
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from actors.reaper import Reaper
 from drumline.config import Settings
-from drumline.domain.part import Source
+from drumline.domain.sweeps.partition import ItemSource
 from drumline.errors import Conflict, DrumlineError, WrongUse
-from drumline.runner.sweep.sources import Opened, open_source
+from drumline.runner.sweep.item_sources import OpenedSource, open_source
 
 LINES = [f"item {n} ü" for n in range(5000)]
 BODY = "".join(f"{line}\n" for line in LINES).encode()
@@ -65,22 +65,22 @@ def server() -> Iterator[Server]:
     server.http.server_close()
 
 
-def opened(source: Source, folder: Path, loopback: bool = True) -> Opened:
+def opened(source: ItemSource, folder: Path, loopback: bool = True) -> OpenedSource:
     settings = Settings(run_dir=str(folder), http_allow_loopback=loopback)
     return open_source(7, source, lambda: False, settings)
 
 
-def read(found: Opened) -> list[str]:
+def read(found: OpenedSource) -> list[str]:
     with found.items as items:
         return items.read(0, items.total)
 
 
 def test_a_url_is_fetched_once_and_read_by_index(server: Server, tmp_path: Path) -> None:
-    source = Source(server.url, None)
+    source = ItemSource(server.url, None)
     first = opened(source, tmp_path)
     assert read(first) == LINES
     server.breaks_at = 0
-    again = opened(Source(server.url, None, first.identity, 5000), tmp_path)
+    again = opened(ItemSource(server.url, None, first.identity, 5000), tmp_path)
     assert again.items[4711] == LINES[4711], "its body was not asked for again"
     again.items.close()
 
@@ -91,35 +91,35 @@ def test_a_download_that_broke_off_is_gone_on_with(
 ) -> None:
     server.ranges, server.breaks_at = ranges, 50_000
     with pytest.raises(WrongUse, match="cannot be fetched"):
-        opened(Source(server.url, None), tmp_path)
+        opened(ItemSource(server.url, None), tmp_path)
     server.breaks_at = None
-    assert read(opened(Source(server.url, None), tmp_path)) == LINES
+    assert read(opened(ItemSource(server.url, None), tmp_path)) == LINES
     assert any(asked.startswith("bytes=") for asked in server.asked)
 
 
 def test_another_content_is_not_taken_for_the_one_that_was_counted(
     server: Server, tmp_path: Path
 ) -> None:
-    first = opened(Source(server.url, None), tmp_path)
+    first = opened(ItemSource(server.url, None), tmp_path)
     first.items.close()
     server.headers["ETag"] = '"two"'
     with pytest.raises(Conflict, match="has changed since it was counted"):
-        opened(Source(server.url, None, first.identity, 5000), tmp_path)
+        opened(ItemSource(server.url, None, first.identity, 5000), tmp_path)
 
 
 def test_what_cannot_be_recognised_is_compared_by_its_length(
     server: Server, tmp_path: Path
 ) -> None:
     server.headers = {}
-    first = opened(Source(server.url, None), tmp_path)
+    first = opened(ItemSource(server.url, None), tmp_path)
     assert read(first) == LINES
     elsewhere = tmp_path / "another node"
-    again = opened(Source(server.url, None, first.identity, 5000), elsewhere)
+    again = opened(ItemSource(server.url, None, first.identity, 5000), elsewhere)
     assert read(again) == LINES
     server.body += b"one more\n"
     third = tmp_path / "a third"
     with pytest.raises(Conflict, match="has changed"):
-        opened(Source(server.url, None, first.identity, 5000), third)
+        opened(ItemSource(server.url, None, first.identity, 5000), third)
 
 
 @pytest.mark.parametrize(("path", "says"), [("none", "answers 404"), ("elsewhere", "answers 302")])
@@ -127,40 +127,40 @@ def test_only_the_answer_itself_counts(
     server: Server, tmp_path: Path, path: str, says: str
 ) -> None:
     with pytest.raises(WrongUse, match=says):
-        opened(Source(server.url + path, None), tmp_path)
+        opened(ItemSource(server.url + path, None), tmp_path)
 
 
 def test_only_addresses_that_may_be_called_are(server: Server, tmp_path: Path) -> None:
     with pytest.raises(DrumlineError, match="loopback"):
-        opened(Source(server.url, None), tmp_path, loopback=False)
+        opened(ItemSource(server.url, None), tmp_path, loopback=False)
     assert server.asked == []
     with pytest.raises(DrumlineError, match="metadata"):
-        opened(Source("http://169.254.169.254/latest", None), tmp_path)
+        opened(ItemSource("http://169.254.169.254/latest", None), tmp_path)
     with pytest.raises(WrongUse, match="ftp://"):
-        opened(Source("ftp://127.0.0.1/x", None), tmp_path)
+        opened(ItemSource("ftp://127.0.0.1/x", None), tmp_path)
 
 
 def test_a_stop_ends_a_download(server: Server, tmp_path: Path) -> None:
     settings = Settings(run_dir=str(tmp_path), http_allow_loopback=True)
     with pytest.raises(Conflict, match="stopped while they were fetched"):
-        open_source(7, Source(server.url, None), lambda: True, settings)
+        open_source(7, ItemSource(server.url, None), lambda: True, settings)
 
 
 def test_lists_and_files(tmp_path: Path) -> None:
-    assert read(opened(Source(None, ("a", "", "c")), tmp_path)) == ["a", "", "c"]
+    assert read(opened(ItemSource(None, ("a", "", "c")), tmp_path)) == ["a", "", "c"]
     file = tmp_path / "items.txt"
     file.write_bytes(BODY)
-    first = opened(Source(str(file), None), tmp_path)
+    first = opened(ItemSource(str(file), None), tmp_path)
     assert read(first) == LINES
     file.write_bytes(BODY + b"more\n")
     with pytest.raises(Conflict, match="has changed"):
-        opened(Source(str(file), None, first.identity, 5000), tmp_path)
+        opened(ItemSource(str(file), None, first.identity, 5000), tmp_path)
     with pytest.raises(WrongUse, match="cannot be read"):
-        opened(Source(str(tmp_path / "none"), None), tmp_path)
+        opened(ItemSource(str(tmp_path / "none"), None), tmp_path)
 
 
 def test_what_was_cached_long_ago_is_let_go(tmp_path: Path) -> None:
-    opened(Source(None, ("a",)), tmp_path).items.close()
+    opened(ItemSource(None, ("a",)), tmp_path).items.close()
     old, *_, new = sorted((tmp_path / "items").iterdir())
     os.utime(old, (0, 0))
     node = SimpleNamespace(settings=Settings(run_dir=str(tmp_path)))

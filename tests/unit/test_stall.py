@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.domain.stall import Stall, observe
+from drumline.domain.dispatch.stall import StallState, observe
 
 LIMIT = 10
 
 
 def watched(scans: list[tuple[int, int]], limit: int) -> list[bool]:
-    state, alarms = Stall(), []
+    state, alarms = StallState(), []
     for queued, finished in scans:
         state, stalled = observe(state, queued, finished, limit)
         alarms.append(stalled)

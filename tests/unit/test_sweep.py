@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.domain import sweep
-from drumline.domain.sweep import (
+from drumline.domain.sweeps import sweep
+from drumline.domain.sweeps.sweep import (
     ACTIVE,
     ENDED,
     TRANSITIONS,
-    Actor,
-    Definition,
-    Progress,
+    Initiator,
+    PartitionProgress,
+    SweepDefinition,
     SweepState,
     check,
     cut,
@@ -35,7 +35,7 @@ S = SweepState
 ALL = set(SweepState)
 
 
-def legal(by: Actor, target: SweepState) -> set[SweepState]:
+def legal(by: Initiator, target: SweepState) -> set[SweepState]:
     """From where the code lets this actor move a sweep there."""
     found = set()
     for source in SweepState:
@@ -49,27 +49,27 @@ def legal(by: Actor, target: SweepState) -> set[SweepState]:
 
 # Written out from what users were promised, not from the table.
 PROMISED = [
-    (Actor.OPERATOR, S.RUNNING, {S.CREATED, S.STOPPED}),
-    (Actor.OPERATOR, S.WAITING, {S.CREATED, S.STOPPED}),
-    (Actor.OPERATOR, S.STOPPING, {S.WAITING, S.RUNNING}),
-    (Actor.OPERATOR, S.STOPPED, set()),
-    (Actor.OPERATOR, S.FINISHED, set()),
-    (Actor.OPERATOR, S.FAILED, set()),
-    (Actor.HANDLER, S.RUNNING, {S.WAITING}),
-    (Actor.HANDLER, S.WAITING, set()),
-    (Actor.HANDLER, S.STOPPING, {S.WAITING, S.RUNNING}),
-    (Actor.HANDLER, S.FAILED, {S.CREATED, S.WAITING}),
-    (Actor.HANDLER, S.FINISHED, set()),
-    (Actor.RUNNER, S.RUNNING, {S.WAITING}),
-    (Actor.RUNNER, S.STOPPED, {S.WAITING, S.RUNNING, S.STOPPING}),
-    (Actor.RUNNER, S.FINISHED, {S.RUNNING, S.STOPPING}),
-    (Actor.RUNNER, S.FAILED, set()),
+    (Initiator.OPERATOR, S.RUNNING, {S.CREATED, S.STOPPED}),
+    (Initiator.OPERATOR, S.WAITING, {S.CREATED, S.STOPPED}),
+    (Initiator.OPERATOR, S.STOPPING, {S.WAITING, S.RUNNING}),
+    (Initiator.OPERATOR, S.STOPPED, set()),
+    (Initiator.OPERATOR, S.FINISHED, set()),
+    (Initiator.OPERATOR, S.FAILED, set()),
+    (Initiator.HANDLER, S.RUNNING, {S.WAITING}),
+    (Initiator.HANDLER, S.WAITING, set()),
+    (Initiator.HANDLER, S.STOPPING, {S.WAITING, S.RUNNING}),
+    (Initiator.HANDLER, S.FAILED, {S.CREATED, S.WAITING}),
+    (Initiator.HANDLER, S.FINISHED, set()),
+    (Initiator.RUNNER, S.RUNNING, {S.WAITING}),
+    (Initiator.RUNNER, S.STOPPED, {S.WAITING, S.RUNNING, S.STOPPING}),
+    (Initiator.RUNNER, S.FINISHED, {S.RUNNING, S.STOPPING}),
+    (Initiator.RUNNER, S.FAILED, set()),
 ]
 
 
 @pytest.mark.parametrize(("by", "target", "sources"), PROMISED)
 def test_moves_are_legal_from_where_they_were_promised(
-    by: Actor, target: SweepState, sources: set[SweepState]
+    by: Initiator, target: SweepState, sources: set[SweepState]
 ) -> None:
     assert legal(by, target) == sources
 
@@ -110,16 +110,16 @@ def test_a_wrong_start_says_what_is_wrong(source: SweepState, prepare: bool) -> 
 
 def test_the_handler_cannot_start_once_a_stop_is_asked() -> None:
     with pytest.raises(Conflict, match="is stopping: the handler may start it only from waiting"):
-        check(S.STOPPING, S.RUNNING, Actor.HANDLER)
+        check(S.STOPPING, S.RUNNING, Initiator.HANDLER)
 
 
 def test_what_an_actor_may_never_do_is_said_so() -> None:
     with pytest.raises(Conflict, match="an operator may never call it finished"):
-        check(S.RUNNING, S.FINISHED, Actor.OPERATOR)
+        check(S.RUNNING, S.FINISHED, Initiator.OPERATOR)
 
 
-@pytest.mark.parametrize("by", [Actor.OPERATOR, Actor.HANDLER])
-def test_a_stop_asked_twice_is_fine(by: Actor) -> None:
+@pytest.mark.parametrize("by", [Initiator.OPERATOR, Initiator.HANDLER])
+def test_a_stop_asked_twice_is_fine(by: Initiator) -> None:
     first = sweep.stop(S.RUNNING, by, asked=False)
     assert first is S.STOPPING
     assert sweep.stop(first, by, asked=True) is S.STOPPING
@@ -129,7 +129,7 @@ def test_a_stop_asked_twice_is_fine(by: Actor) -> None:
 @pytest.mark.parametrize("source", [S.CREATED, S.STOPPED, S.FINISHED, S.FAILED])
 def test_a_wrong_stop_says_what_is_wrong(source: SweepState) -> None:
     with pytest.raises(Conflict) as refused:
-        sweep.stop(source, Actor.OPERATOR, asked=False)
+        sweep.stop(source, Initiator.OPERATOR, asked=False)
     assert str(refused.value) == (
         f"The sweep is {source.value}: an operator may stop it only from waiting or running."
     )
@@ -137,7 +137,7 @@ def test_a_wrong_stop_says_what_is_wrong(source: SweepState) -> None:
 
 def test_a_finished_sweep_cannot_be_stopped_even_if_a_stop_was_asked() -> None:
     with pytest.raises(Conflict):
-        sweep.stop(S.FINISHED, Actor.OPERATOR, asked=True)
+        sweep.stop(S.FINISHED, Initiator.OPERATOR, asked=True)
 
 
 @given(
@@ -157,13 +157,13 @@ def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
             if ask.startswith("start"):
                 state, asked = sweep.start(state, prepare="prepare" in ask), False
             elif ask == "stop":
-                state, asked = sweep.stop(state, Actor.OPERATOR, asked=asked), True
+                state, asked = sweep.stop(state, Initiator.OPERATOR, asked=asked), True
             else:
                 by, target = {
-                    "handler start": (Actor.HANDLER, S.RUNNING),
-                    "drained": (Actor.RUNNER, S.STOPPED),
-                    "done": (Actor.RUNNER, S.FINISHED),
-                    "refuse": (Actor.HANDLER, S.FAILED),
+                    "handler start": (Initiator.HANDLER, S.RUNNING),
+                    "drained": (Initiator.RUNNER, S.STOPPED),
+                    "done": (Initiator.RUNNER, S.FINISHED),
+                    "refuse": (Initiator.HANDLER, S.FAILED),
                 }[ask]
                 check(state, target, by)
                 state = target
@@ -206,9 +206,9 @@ GOOD: dict[str, Any] = {"name": "reindex", "type": "search.reindex", "total": 10
 )
 def test_a_good_definition_is_taken(change: dict[str, Any]) -> None:
     wanted = GOOD | change
-    definition = Definition(**wanted)
+    definition = SweepDefinition(**wanted)
     assert {key: getattr(definition, key) for key in wanted} == wanted
-    assert msgspec.json.decode(msgspec.json.encode(definition), type=Definition) == definition
+    assert msgspec.json.decode(msgspec.json.encode(definition), type=SweepDefinition) == definition
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_good_definition_is_taken(change: dict[str, Any]) -> None:
 )
 def test_a_bad_definition_names_the_field(field: str, change: dict[str, Any], says: str) -> None:
     with pytest.raises(WrongUse) as refused:
-        Definition(**(GOOD | change))
+        SweepDefinition(**(GOOD | change))
     assert str(refused.value).startswith(f"{field}: ")
     assert says in str(refused.value)
     assert refused.value.details["field"] == field
@@ -258,7 +258,9 @@ def test_a_bad_definition_names_the_field(field: str, change: dict[str, Any], sa
 
 def test_a_bad_definition_off_the_wire_names_the_field_too() -> None:
     with pytest.raises(WrongUse, match=r"^rate: "):
-        msgspec.json.decode(b'{"name": "a", "type": "t", "total": 1, "rate": 0}', type=Definition)
+        msgspec.json.decode(
+            b'{"name": "a", "type": "t", "total": 1, "rate": 0}', type=SweepDefinition
+        )
 
 
 @given(
@@ -339,9 +341,9 @@ def test_no_budget_stops_at_the_first_error_and_not_before(budget: int) -> None:
 def test_partitions_add_up() -> None:
     whole = overview(
         [
-            Progress(0, 100, 40, 1, 10.0),
-            Progress(100, 200, 200, 2, 99.0),  # finished: its last speed no longer counts
-            Progress(200, 300, 220, 0, 10.0),
+            PartitionProgress(0, 100, 40, 1, 10.0),
+            PartitionProgress(100, 200, 200, 2, 99.0),  # finished: its last speed no longer counts
+            PartitionProgress(200, 300, 220, 0, 10.0),
         ]
     )
     assert (whole.total, whole.done, whole.errors, whole.speed) == (300, 160, 3, 20.0)
@@ -349,11 +351,13 @@ def test_partitions_add_up() -> None:
 
 
 def test_partitions_that_wait_for_a_runner_count_in_the_eta() -> None:
-    whole = overview([Progress(0, 100, 50, 0, 10.0), Progress(100, 200, 100, 0, 0.0)])
+    whole = overview(
+        [PartitionProgress(0, 100, 50, 0, 10.0), PartitionProgress(100, 200, 100, 0, 0.0)]
+    )
     assert whole.eta == 15.0
 
 
 def test_there_is_no_eta_while_nothing_moves_and_none_needed_at_the_end() -> None:
-    assert overview([Progress(0, 100, 50, 0, 0.0)]).eta is None
-    assert overview([Progress(0, 100, 50, 0, 1e-300)]).eta is None
-    assert overview([Progress(0, 100, 100, 0, 0.0)]).eta == 0.0
+    assert overview([PartitionProgress(0, 100, 50, 0, 0.0)]).eta is None
+    assert overview([PartitionProgress(0, 100, 50, 0, 1e-300)]).eta is None
+    assert overview([PartitionProgress(0, 100, 100, 0, 0.0)]).eta == 0.0

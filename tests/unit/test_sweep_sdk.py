@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from drumline import Item, Later, Preparation, Refused, Sweep, register_sweep, sweep
-from drumline.domain.sweep import HOOKS, PARTS
+from drumline.domain.sweeps.sweep import HOOKS, PARTS
 from drumline.errors import Conflict, WrongUse
 from drumline.handlers import registry
 from drumline.handlers import sweep as sweeps

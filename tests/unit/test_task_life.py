@@ -10,7 +10,7 @@ import pytest
 
 from drumline.domain.states import TaskState
 from drumline.handlers.base import Handler, Registered, specs_of
-from drumline.runner.execute import NotOurs, Stopped, drive, drive_async, life
+from drumline.runner.execute import RunLost, Stopped, drive, drive_async, life
 from drumline.task import Task
 from tests.unit.changed_target import Async, Sync, Target, new_task
 
@@ -76,7 +76,7 @@ def test_a_rollback_calls_nothing_else_and_has_what_was_captured(live: Lives) ->
 
 def test_a_task_that_is_no_longer_ours_changes_nothing(live: Lives) -> None:
     target = Target(ours=False)
-    with pytest.raises(NotOurs):
+    with pytest.raises(RunLost):
         live(target, new_task())
     assert target.events == ["build_param", "commit"]
     assert target.value == "old"

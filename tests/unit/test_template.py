@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from drumline.domain.template import (
+from drumline.domain.jobs.template import (
     NAMES,
     BadTemplate,
     MissingValue,
-    Place,
     Template,
+    TemplatePosition,
     Values,
     looks_like_json,
     parse,
@@ -38,7 +38,7 @@ ALL_VALUES = st.fixed_dictionaries(dict.fromkeys(NAMES, VALUE))
 SLOT = st.sampled_from([*("{{" + name + "}}" for name in NAMES), "{{ run_id }}"])
 
 
-def rendered(text: str, place: Place, values: Values = VALUES) -> str:
+def rendered(text: str, place: TemplatePosition, values: Values = VALUES) -> str:
     return parse(text, place, "body").render(values)
 
 
@@ -62,7 +62,7 @@ def rendered(text: str, place: Place, values: Values = VALUES) -> str:
 def test_a_wrong_template_is_refused_with_its_position(
     text: str, line: int, column: int, why: str
 ) -> None:
-    for place in Place:
+    for place in TemplatePosition:
         with pytest.raises(BadTemplate) as caught:
             parse(text, place, "body")
         assert caught.value.details["field"] == "body"
@@ -89,7 +89,7 @@ def test_a_wrong_template_is_refused_with_its_position(
 )
 def test_a_body_that_would_not_be_json_is_refused(text: str, column: int) -> None:
     with pytest.raises(BadTemplate, match="this is not JSON") as caught:
-        parse(text, Place.JSON, "body")
+        parse(text, TemplatePosition.JSON, "body")
     assert caught.value.details["column"] == column
     assert not looks_like_json(text)
 
@@ -123,7 +123,7 @@ def test_a_url_whose_target_is_not_fixed_is_refused(url: str, why: str) -> None:
 @pytest.mark.parametrize("text", ["a\r\nX-Evil: 1", "a\nb", "a\x00", "a\x7f"])
 def test_a_header_with_a_line_break_is_refused(text: str) -> None:
     with pytest.raises(BadTemplate, match="control character"):
-        parse(text, Place.HEADER, "headers.X-A")
+        parse(text, TemplatePosition.HEADER, "headers.X-A")
 
 
 # --- what comes out -------------------------------------------------------------------------------
@@ -131,12 +131,19 @@ def test_a_header_with_a_line_break_is_refused(text: str) -> None:
 
 def test_values_are_encoded_for_where_they_stand() -> None:
     token = VALUES["callback_token"]
-    assert rendered("{{callback_token}} {{run_id}}", Place.TEXT) == f"{token} 42"
-    assert rendered("t={{callback_token}}", Place.FORM) == "t=t%C3%B6k%22en%5C%0D%0A%2F..%2Fx"
-    assert rendered("T {{callback_token}}", Place.HEADER) == 'T t%C3%B6k"en\\%0D%0A/../x'
-    assert rendered("T {{callback_url}}", Place.HEADER) == f"T {VALUES['callback_url']}"
+    assert rendered("{{callback_token}} {{run_id}}", TemplatePosition.TEXT) == f"{token} 42"
+    assert (
+        rendered("t={{callback_token}}", TemplatePosition.FORM)
+        == "t=t%C3%B6k%22en%5C%0D%0A%2F..%2Fx"
+    )
+    assert rendered("T {{callback_token}}", TemplatePosition.HEADER) == 'T t%C3%B6k"en\\%0D%0A/../x'
+    assert rendered("T {{callback_url}}", TemplatePosition.HEADER) == f"T {VALUES['callback_url']}"
     text = '{"id": {{run_id}}, "t": "<{{callback_token}}>", "bare": {{callback_token}}}'
-    assert json.loads(rendered(text, Place.JSON)) == {"id": 42, "t": f"<{token}>", "bare": token}
+    assert json.loads(rendered(text, TemplatePosition.JSON)) == {
+        "id": 42,
+        "t": f"<{token}>",
+        "bare": token,
+    }
     path = parse_url("http://h/a/{{callback_token}}/b?u={{callback_url}}&t=x", "url").path
     assert path.render(VALUES) == (
         "/a/t%C3%B6k%22en%5C%0D%0A%2F..%2Fx/b"
@@ -146,8 +153,8 @@ def test_values_are_encoded_for_where_they_stand() -> None:
 
 def test_what_a_run_does_not_have_is_null_or_empty_and_never_shortens_a_path() -> None:
     values = {**VALUES, "job_id": None}
-    assert rendered('[{{job_id}}, "{{job_id}}"]', Place.JSON, values) == '[null, ""]'
-    assert rendered("job={{job_id}}", Place.TEXT, values) == "job="
+    assert rendered('[{{job_id}}, "{{job_id}}"]', TemplatePosition.JSON, values) == '[null, ""]'
+    assert rendered("job={{job_id}}", TemplatePosition.TEXT, values) == "job="
     assert parse_url("http://h/?job={{job_id}}", "url").path.render(values) == "/?job="
     for value in (None, "", ".", "..", "..."):
         with pytest.raises(MissingValue, match="url needs job_id"):
@@ -155,17 +162,17 @@ def test_what_a_run_does_not_have_is_null_or_empty_and_never_shortens_a_path() -
 
 
 def test_four_braces_are_two() -> None:
-    assert rendered("{{{{run_id}} {{run_id}}", Place.TEXT) == "{{run_id}} 42"
-    assert rendered('{"a": "{{{{x}}"}', Place.JSON) == '{"a": "{{x}}"}'
-    assert rendered('{"a":{"b":{"c":{{run_id}}}}}', Place.JSON) == '{"a":{"b":{"c":42}}}'
-    assert rendered("}} }", Place.TEXT) == "}} }"
+    assert rendered("{{{{run_id}} {{run_id}}", TemplatePosition.TEXT) == "{{run_id}} 42"
+    assert rendered('{"a": "{{{{x}}"}', TemplatePosition.JSON) == '{"a": "{{x}}"}'
+    assert rendered('{"a":{"b":{"c":{{run_id}}}}}', TemplatePosition.JSON) == '{"a":{"b":{"c":42}}}'
+    assert rendered("}} }", TemplatePosition.TEXT) == "}} }"
 
 
 def test_a_template_without_slots_is_a_constant() -> None:
-    template = parse("nothing here", Place.TEXT, "body")
+    template = parse("nothing here", TemplatePosition.TEXT, "body")
     assert template == Template(("nothing here",))
     assert template.render({}) == "nothing here"
-    assert parse("", Place.TEXT, "body").render({}) == ""
+    assert parse("", TemplatePosition.TEXT, "body").render({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -215,7 +222,7 @@ def test_rendered_json_always_parses(document: object, values: Values, ascii_onl
     text = json.dumps(document, ensure_ascii=ascii_only)
     text = text.replace(json.dumps("\0bare", ensure_ascii=ascii_only), "{{callback_token}}")
     try:
-        template = parse(text, Place.JSON, "body")
+        template = parse(text, TemplatePosition.JSON, "body")
     except BadTemplate:
         assume(False)
     json.loads(template.render(values))
@@ -224,7 +231,7 @@ def test_rendered_json_always_parses(document: object, values: Values, ascii_onl
 @given(st.lists(st.text() | SLOT | st.sampled_from(list('{}[]",:\\u0 1e-')), max_size=12))
 def test_whatever_is_accepted_as_json_renders_as_json(parts: list[str]) -> None:
     try:
-        template = parse("".join(parts), Place.JSON, "body")
+        template = parse("".join(parts), TemplatePosition.JSON, "body")
     except BadTemplate:
         return
     for value in ("", '"', "\\", "é😀", 0, -1, None, "x" * 70, "\x00\x1f\u2028"):
@@ -234,15 +241,15 @@ def test_whatever_is_accepted_as_json_renders_as_json(parts: list[str]) -> None:
 @given(ALL_VALUES)
 def test_a_value_arrives_as_it_was_in_json(values: Values) -> None:
     for name, value in values.items():
-        assert json.loads(rendered("[{{" + name + "}}]", Place.JSON, values)) == [value]
+        assert json.loads(rendered("[{{" + name + "}}]", TemplatePosition.JSON, values)) == [value]
         text = "" if value is None else str(value)
-        assert json.loads(rendered('["{{' + name + '}}"]', Place.JSON, values)) == [text]
+        assert json.loads(rendered('["{{' + name + '}}"]', TemplatePosition.JSON, values)) == [text]
 
 
 @given(st.lists(SLOT | st.text("abc :;=", max_size=5), max_size=6), ALL_VALUES)
 @example(["{{run_id}}"], dict.fromkeys(NAMES, "\r\nX-Evil: 1"))
 def test_no_value_starts_another_header(parts: list[str], values: Values) -> None:
-    line = rendered("".join(parts), Place.HEADER, values)
+    line = rendered("".join(parts), TemplatePosition.HEADER, values)
     assert all(" " <= letter <= "~" for letter in line)
 
 
@@ -275,13 +282,13 @@ def unquote_dots(path: str) -> list[str]:
 
 @given(st.fixed_dictionaries(dict.fromkeys(NAMES, NASTY)))
 def test_a_value_arrives_as_it_was_in_a_form_and_in_xml(values: Values) -> None:
-    form = rendered("a={{run_id}}&b={{job_id}}", Place.FORM, values)
+    form = rendered("a={{run_id}}&b={{job_id}}", TemplatePosition.FORM, values)
     assert parse_qsl(form, keep_blank_values=True) == [
         ("a", values["run_id"]),
         ("b", values["job_id"]),
     ]
     element = ElementTree.fromstring(  # noqa: S314  # our own text
-        rendered('<a b="{{run_id}}">{{job_id}}</a>', Place.XML, values)
+        rendered('<a b="{{run_id}}">{{job_id}}</a>', TemplatePosition.XML, values)
     )
     assert list(element) == []
     assert element.keys() == ["b"]

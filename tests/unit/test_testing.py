@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drumline import Change, Handler, Task, handler
-from drumline.domain.task import BatchFacts
+from drumline.domain.task import BatchInfo
 from drumline.errors import WrongUse
 from drumline.handlers import demo, registry
 from drumline.testing import run
@@ -174,7 +174,7 @@ def test_the_batch_is_there_if_it_is_given() -> None:
         assert task.batch is not None
         return [task.batch.name, task.batch.extra_info, task.env, task.batch_id]
 
-    batch = BatchFacts(
+    batch = BatchInfo(
         id=7, name="june", batch_type="t", target_type="t", env="prod", extra_info={"a": 1}
     )
     assert run(which, batch=batch).result == ["june", {"a": 1}, "prod", 7]

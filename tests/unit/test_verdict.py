@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.domain.policy import HandlerSpec, OnDeath, Retry
-from drumline.domain.states import FINISHED, TRANSITIONS, Cause, TaskState
-from drumline.domain.verdict import (
+from drumline.domain.release import (
     INFO_LIMIT,
-    End,
-    Limits,
-    Outcome,
-    Run,
-    Verdict,
+    HeldRun,
+    ReleaseDecision,
+    RetryLimits,
+    RunEnd,
+    RunOutcome,
     clip,
-    judge,
+    decide_release,
 )
+from drumline.domain.states import FINISHED, TRANSITIONS, Cause, TaskState
 
 S = TaskState
 NOW = 1_800_000_000_000_000
@@ -34,7 +34,7 @@ retries = st.builds(
     causes=st.sampled_from([(), (Cause.ERROR,), (Cause.ERROR, Cause.TIMEOUT)]),
 )
 runs = st.builds(
-    Run,
+    HeldRun,
     id=st.just(1),
     fence=st.just(1),
     status=st.sampled_from([S.RUNNING, S.ROLLBACK_RUNNING]),
@@ -48,8 +48,8 @@ runs = st.builds(
     of_job=st.booleans(),
 )
 outcomes = st.builds(
-    Outcome,
-    end=st.sampled_from(End),
+    RunOutcome,
+    end=st.sampled_from(RunEnd),
     info=st.sampled_from([None, "words"]),
     result=st.sampled_from([None, "1"]),
     final=st.booleans(),
@@ -63,7 +63,7 @@ specs = st.builds(
     retry=retries,
     on_death=st.sampled_from(OnDeath),
 )
-limits = st.builds(Limits, timeout_retries=st.integers(0, 4), deaths_allowed=st.integers(1, 4))
+limits = st.builds(RetryLimits, timeout_retries=st.integers(0, 4), deaths_allowed=st.integers(1, 4))
 cases = st.fixed_dictionaries(
     {
         "run": runs,
@@ -76,9 +76,9 @@ cases = st.fixed_dictionaries(
 )
 
 
-def decide(case: dict[str, Any], **changes: Any) -> Verdict:
+def decide(case: dict[str, Any], **changes: Any) -> ReleaseDecision:
     values = case | changes
-    return judge(
+    return decide_release(
         values["run"],
         values["outcome"],
         values["handler"],
@@ -89,13 +89,13 @@ def decide(case: dict[str, Any], **changes: Any) -> Verdict:
     )
 
 
-def end(case: dict[str, Any], how: End) -> Outcome:
-    outcome: Outcome = case["outcome"]
+def end(case: dict[str, Any], how: RunEnd) -> RunOutcome:
+    outcome: RunOutcome = case["outcome"]
     return msgspec.structs.replace(outcome, end=how)
 
 
-def batch_run(case: dict[str, Any]) -> Run:
-    run: Run = case["run"]
+def batch_run(case: dict[str, Any]) -> HeldRun:
+    run: HeldRun = case["run"]
     return msgspec.structs.replace(run, of_job=False)
 
 
@@ -121,20 +121,20 @@ def test_a_rollback_never_becomes_the_change_again(case: dict[str, Any]) -> None
 def test_what_was_cancelled_is_cancel_however_it_ended(case: dict[str, Any]) -> None:
     verdict = decide(case, cancelled=True)
     assert (verdict.status, verdict.cause, verdict.result) == (S.CANCEL, Cause.CANCELLED, None)
-    killed = decide(case, outcome=end(case, End.KILLED))
+    killed = decide(case, outcome=end(case, RunEnd.KILLED))
     assert (killed.status, killed.cause) == (S.CANCEL, Cause.CANCELLED)
 
 
 @given(cases)
 def test_an_attempt_counts_unless_it_was_given_back(case: dict[str, Any]) -> None:
-    uncounted = case["outcome"].end is End.GIVEN_BACK
+    uncounted = case["outcome"].end is RunEnd.GIVEN_BACK
     assert decide(case).attempt == case["run"].attempt - uncounted
 
 
 @given(cases)
 def test_a_give_back_changes_nothing_else(case: dict[str, Any]) -> None:
-    run: Run = case["run"]
-    verdict = decide(case, cancelled=False, outcome=Outcome(End.GIVEN_BACK))
+    run: HeldRun = case["run"]
+    verdict = decide(case, cancelled=False, outcome=RunOutcome(RunEnd.GIVEN_BACK))
     assert verdict.status is (S.PENDING if run.status is S.RUNNING else S.ROLLBACK_PENDING)
     assert (verdict.cause, verdict.due_at) == (None, None)
     assert (verdict.retry_time, verdict.failures, verdict.deaths) == (
@@ -150,18 +150,18 @@ def test_a_result_is_kept_only_of_what_had_its_say(case: dict[str, Any]) -> None
         if verdict.cause is None:
             assert verdict.status in (S.SUCCESS, S.ROLLBACK_SUCCESS, S.WAITING_CALLBACK)
         else:
-            assert case["outcome"].end in (End.ERROR, End.TIMEOUT)
+            assert case["outcome"].end in (RunEnd.ERROR, RunEnd.TIMEOUT)
             assert verdict.status is not S.CANCEL
 
 
 @given(cases)
 def test_success_clears_the_failures_in_a_row(case: dict[str, Any]) -> None:
-    verdict = decide(case, cancelled=False, outcome=end(case, End.SUCCESS))
+    verdict = decide(case, cancelled=False, outcome=end(case, RunEnd.SUCCESS))
     assert verdict.status in (S.SUCCESS, S.ROLLBACK_SUCCESS)
     assert (verdict.failures, verdict.result) == (0, case["outcome"].result)
 
 
-def until_it_rests(case: dict[str, Any], run: Run, how: End) -> list[Verdict]:
+def until_it_rests(case: dict[str, Any], run: HeldRun, how: RunEnd) -> list[ReleaseDecision]:
     """Run it again and again with the same end."""
     verdicts = []
     while True:
@@ -182,7 +182,7 @@ def until_it_rests(case: dict[str, Any], run: Run, how: End) -> list[Verdict]:
 @given(cases)
 def test_a_timeout_of_a_batch_task_is_retried_exactly_so_often(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(batch_run(case), retry_time=0)
-    verdicts = until_it_rests(case, run, End.TIMEOUT)
+    verdicts = until_it_rests(case, run, RunEnd.TIMEOUT)
     allowed = case["limits"].timeout_retries
     assert len(verdicts) == allowed + 1
     assert [verdict.due_at for verdict in verdicts] == [NOW] * allowed + [None]
@@ -193,7 +193,7 @@ def test_a_timeout_of_a_batch_task_is_retried_exactly_so_often(case: dict[str, A
 @given(cases)
 def test_a_worker_killer_is_quarantined_in_time(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(case["run"], deaths=0)
-    verdicts = until_it_rests(case, run, End.DIED)
+    verdicts = until_it_rests(case, run, RunEnd.DIED)
     allowed = case["limits"].deaths_allowed
     if case["handler"].on_death is OnDeath.RETRY:
         assert len(verdicts) == allowed
@@ -208,7 +208,7 @@ def test_a_worker_killer_is_quarantined_in_time(case: dict[str, Any]) -> None:
 @given(cases)
 def test_an_error_is_retried_as_often_as_its_policy_says(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(case["run"], failures=0)
-    verdicts = until_it_rests(case, run, End.ERROR)
+    verdicts = until_it_rests(case, run, RunEnd.ERROR)
     retry = run.retry or case["handler"].retry
     cause = case["outcome"].cause or Cause.ERROR
     retried = retry.retries if retry.covers(cause) and not case["outcome"].final else 0
@@ -231,10 +231,10 @@ def test_what_a_task_was_submitted_with_comes_before_its_handlers_policy(
     [(OnDeath.RETRY, S.PENDING), (OnDeath.FAIL, S.FAIL), (OnDeath.CANCEL, S.CANCEL)],
 )
 def test_the_handlers_choice_on_death(choice: OnDeath, status: S) -> None:
-    run = Run(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0)
+    run = HeldRun(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0)
     spec = HandlerSpec("target", "type", on_death=choice)
-    verdict = judge(
-        run, Outcome(End.DIED), spec, Limits(2, 3), cancelled=False, now=NOW, chance=0.5
+    verdict = decide_release(
+        run, RunOutcome(RunEnd.DIED), spec, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5
     )
     assert (verdict.status, verdict.cause) == (status, Cause.DIED)
 
@@ -272,10 +272,12 @@ def test_jitter_goes_both_ways_around_the_delay() -> None:
 
 @pytest.mark.parametrize(("asked", "seconds"), [(0, 8), (3, 8), (30, 30)])
 def test_an_error_may_ask_for_a_longer_wait(asked: float, seconds: int) -> None:
-    run = Run(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0)
+    run = HeldRun(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0)
     spec = HandlerSpec("target", "type", retry=Retry(retries=1, delay=8, jitter=0))
-    outcome = Outcome(End.ERROR, wait=asked)
-    verdict = judge(run, outcome, spec, Limits(2, 3), cancelled=False, now=NOW, chance=0.5)
+    outcome = RunOutcome(RunEnd.ERROR, wait=asked)
+    verdict = decide_release(
+        run, outcome, spec, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5
+    )
     assert verdict.due_at == NOW + seconds * 1_000_000
 
 

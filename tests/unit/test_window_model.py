@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from drumline.domain.window import Checkpoint, Window
+from drumline.domain.sweeps.window import Window, WindowPosition
 
 FLUSH_EVERY = 1.0
 
@@ -58,7 +58,7 @@ class Sweep(RuleBasedStateMachine):
         self.moves = [self.stored_start]
         self.asked_at = self.now
         self.asked = self.stored_start
-        self.in_flight: list[Checkpoint] = []
+        self.in_flight: list[WindowPosition] = []
         self.raise_highest()
 
     def raise_highest(self) -> None:

@@ -12,13 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from drumline.domain.clusters import ConnectCluster
+from drumline.config.connect_clusters import ConnectCluster
 from drumline.errors import WrongUse
 from drumline.handlers.base import Change
 from drumline.handlers.connect.client import changed
 from drumline.handlers.connect.operation import (
+    ClusterParam,
     Operation,
-    Place,
     Site,
     connector_of,
     ensure,
@@ -36,7 +36,7 @@ Field = Literal["cpu", "memory", "max_package_size", "replicas"]
 FIELDS: tuple[Field, ...] = ("cpu", "memory", "max_package_size", "replicas")
 
 
-class Overrides(Place, frozen=True, kw_only=True):
+class Overrides(ClusterParam, frozen=True, kw_only=True):
     """Settings to change. `cpu`, `memory`, `max_package_size` and `replicas` are names for
     settings that each cluster's configuration can say."""
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from drumline.domain.clusters import ConnectCluster
+from drumline.config.connect_clusters import ConnectCluster
 from drumline.errors import DrumlineError
 from drumline.handlers.connect.secrets import Config, masked
 
@@ -55,7 +55,7 @@ class ConnectorStatus(msgspec.Struct, frozen=True):
     trace: str = ""
 
 
-class Status(msgspec.Struct, frozen=True):
+class ConnectorReport(msgspec.Struct, frozen=True):
     """What runs of a connector, as its workers last said."""
 
     connector: ConnectorStatus
@@ -70,7 +70,7 @@ class Offset(msgspec.Struct, frozen=True):
 
 
 class _Expanded(msgspec.Struct, frozen=True):
-    status: Status | None = None
+    status: ConnectorReport | None = None
 
 
 class _Offsets(msgspec.Struct, frozen=True):
@@ -96,11 +96,11 @@ class Connect:
         """A connector's configuration, with its secrets; None if there is no such connector."""
         return await self._read(f"{_path(name)}/config", dict[str, str])
 
-    async def status(self, name: str) -> Status | None:
+    async def status(self, name: str) -> ConnectorReport | None:
         """None if there is no such connector, or no worker has spoken of it yet."""
-        return await self._read(f"{_path(name)}/status", Status)
+        return await self._read(f"{_path(name)}/status", ConnectorReport)
 
-    async def statuses(self) -> dict[str, Status]:
+    async def statuses(self) -> dict[str, ConnectorReport]:
         """Of all connectors, in one request."""
         found = await self._read("/connectors?expand=status", dict[str, _Expanded])
         return {name: each.status for name, each in (found or {}).items() if each.status}

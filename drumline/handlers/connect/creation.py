@@ -14,7 +14,7 @@ from drumline.handlers.connect.client import Offset
 from drumline.handlers.connect.offsets import plan
 from drumline.handlers.connect.operation import Site, bring, ensure
 from drumline.handlers.connect.secrets import Config
-from drumline.handlers.connect.states import Target, is_at
+from drumline.handlers.connect.states import WantedState, is_at
 
 MARK = "drumline.moving"
 
@@ -35,7 +35,7 @@ async def create(
         return await connect.config(name) is not None
 
     await ensure(is_there, lambda: connect.create_stopped(name, marked))
-    await bring(where, name, Target.STOPPED)
+    await bring(where, name, WantedState.STOPPED)
 
     async def has_offsets() -> bool:
         return not plan(await connect.offsets(name), offsets)
@@ -62,7 +62,7 @@ async def remove(where: Site, name: str) -> None:
     connect = where.connect
     if is_whole(await connect.config(name)):
         status = await connect.status(name)
-        if not is_at(status, Target.STOPPED):
+        if not is_at(status, WantedState.STOPPED):
             raise WrongUse(
                 reason=f"connector {name} also runs in {where.name}; stop or delete one of the two"
             )

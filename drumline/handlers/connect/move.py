@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from drumline.domain.clusters import Sought, find
+from drumline.config.connect_clusters import Sought, find
 from drumline.errors import WrongUse
 from drumline.handlers.base import Change
 from drumline.handlers.connect.change_config import Overrides, Settings, difference
@@ -30,7 +30,7 @@ from drumline.handlers.connect.operation import (
     site,
     sought,
 )
-from drumline.handlers.connect.states import Target, is_at, target_of
+from drumline.handlers.connect.states import WantedState, is_at, target_of
 from drumline.task import Task
 
 
@@ -171,7 +171,7 @@ async def _transfer(task: Task, away: Site, home: Site, settings: Settings) -> N
     name = connector_of(task)
     if not is_whole(await away.connect.config(name)):
         raise WrongUse(reason=f"connector {name} is neither in {away.name} nor in {home.name}")
-    await bring(away, name, Target.STOPPED)
+    await bring(away, name, WantedState.STOPPED)
     config = changed(await existing(away, name), settings)
     offsets = await away.connect.offsets(name)
     await create(home, name, {**config, "name": name}, offsets, task.id)

@@ -16,12 +16,12 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Meta
 
-from drumline.domain.clusters import ConnectCluster, Sought, find
+from drumline.config.connect_clusters import ConnectCluster, Sought, find
 from drumline.errors import WrongUse
 from drumline.handlers.base import Handler
 from drumline.handlers.connect.client import Connect, ConnectError, Unsure
 from drumline.handlers.connect.secrets import masked
-from drumline.handlers.connect.states import FAILED, ConnectorFailed, Target
+from drumline.handlers.connect.states import FAILED, ConnectorFailed, WantedState
 from drumline.handlers.connect.watch import Watch
 from drumline.task import Task
 
@@ -30,7 +30,7 @@ TRIES = 4
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
-class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ClusterParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the connector is, as far as the batch's env, region and az do not say it."""
 
     cluster: Name | None = None
@@ -38,7 +38,7 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     system: Name | None = None
 
 
-P = TypeVar("P", bound=Place)
+P = TypeVar("P", bound=ClusterParam)
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Operation(Handler):
     """The base of the handlers for connectors."""
 
     target_type: ClassVar[str] = "cdc"
-    param_type: ClassVar[Any] = Place
+    param_type: ClassVar[Any] = ClusterParam
 
     def param(self, task: Task, kind: type[P]) -> P:
         """The parameters. Checked at submission, but a task may have come another way."""
@@ -73,7 +73,7 @@ def connector_of(task: Task) -> str:
     return name
 
 
-def sought(task: Task, place: Place) -> Sought:
+def sought(task: Task, place: ClusterParam) -> Sought:
     """What a task says about its cluster: its own words first, then its batch's."""
     batch = task.batch
     if place.cluster is not None:
@@ -141,7 +141,7 @@ async def ensure(done: Callable[[], Awaitable[bool]], act: Callable[[], Awaitabl
             await asyncio.sleep(0.1 * attempt)
 
 
-async def bring(where: Site, name: str, target: Target) -> None:
+async def bring(where: Site, name: str, target: WantedState) -> None:
     """Have a connector run, pause or stop, and wait until it does.
 
     It is always asked: the state that shows may be from before something that was asked for a
@@ -149,9 +149,9 @@ async def bring(where: Site, name: str, target: Target) -> None:
     """
     connect = where.connect
     ask = {
-        Target.RUNNING: connect.resume,
-        Target.PAUSED: connect.pause,
-        Target.STOPPED: connect.stop,
+        WantedState.RUNNING: connect.resume,
+        WantedState.PAUSED: connect.pause,
+        WantedState.STOPPED: connect.stop,
     }[target]
 
     async def never() -> bool:
@@ -161,9 +161,9 @@ async def bring(where: Site, name: str, target: Target) -> None:
     await wait(where, name, target)
 
 
-async def wait(where: Site, name: str, target: Target) -> None:
+async def wait(where: Site, name: str, target: WantedState) -> None:
     """Until a connector is where it was told to be; with its reason if it fails instead."""
-    if target is Target.RUNNING:
+    if target is WantedState.RUNNING:
         await _restart_failed(where, name)
     try:
         await where.watch.until(name, target)

@@ -12,15 +12,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from drumline.domain.clusters import ConnectCluster
+from drumline.config.connect_clusters import ConnectCluster
 from drumline.errors import WrongUse
 from drumline.handlers.base import Change
 from drumline.handlers.connect.change_config import FIELDS
 from drumline.handlers.connect.client import Offset
 from drumline.handlers.connect.creation import create, remove
 from drumline.handlers.connect.operation import (
+    ClusterParam,
     Operation,
-    Place,
     Site,
     bring,
     connector_of,
@@ -30,7 +30,7 @@ from drumline.handlers.connect.operation import (
 )
 from drumline.handlers.connect.reset_gtid import Gtids
 from drumline.handlers.connect.secrets import Reference, SettingMap, refuse_plain
-from drumline.handlers.connect.states import Target, is_at
+from drumline.handlers.connect.states import WantedState, is_at
 from drumline.task import Task
 
 CLASSES = {
@@ -41,7 +41,7 @@ CLASSES = {
 Text = Annotated[str, Meta(min_length=1)]
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PanamaSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The database whose changes are followed."""
 
     host: Text
@@ -60,10 +60,10 @@ class StartAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     gtids: Gtids | None = None
 
 
-class PanamaJob(Place, frozen=True, kw_only=True):
+class PanamaJob(ClusterParam, frozen=True, kw_only=True):
     """What a panama job did, as its connector is to do it."""
 
-    source: Source
+    source: PanamaSource
     topic_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]
     bootstrap_servers: Text
     databases: tuple[Text, ...] = ()
@@ -137,7 +137,7 @@ class PanamaMigrate(Operation):
         where, name = self._where(task), connector_of(task)
         if await where.connect.config(name) != task.after_update["config"]:
             return False
-        return is_at(await where.connect.status(name), Target(task.after_update["state"]))
+        return is_at(await where.connect.status(name), WantedState(task.after_update["state"]))
 
     async def process(self, task: Task) -> None:
         """Make a Debezium connector from the description of a panama job, and start it."""
@@ -146,7 +146,7 @@ class PanamaMigrate(Operation):
         if await where.connect.config(name) != after["config"]:
             offsets = msgspec.convert(after["offsets"], list[Offset])
             await create(where, name, after["config"], offsets, task.id)
-        await bring(where, name, Target(after["state"]))
+        await bring(where, name, WantedState(after["state"]))
 
     async def rollback(self, task: Task) -> None:
         """Remove the connector with its offsets, unless it was there before."""
@@ -156,7 +156,7 @@ class PanamaMigrate(Operation):
         connect = where.connect
         if await connect.config(name) is None:
             return
-        await bring(where, name, Target.STOPPED)
+        await bring(where, name, WantedState.STOPPED)
 
         async def is_forgotten() -> bool:
             return not await connect.offsets(name)

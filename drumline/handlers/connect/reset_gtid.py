@@ -17,8 +17,8 @@ from drumline.handlers.base import Change
 from drumline.handlers.connect.client import Offset
 from drumline.handlers.connect.offsets import mark, marked_by, moved, plan, without_mark
 from drumline.handlers.connect.operation import (
+    ClusterParam,
     Operation,
-    Place,
     Site,
     bring,
     connector_of,
@@ -27,7 +27,7 @@ from drumline.handlers.connect.operation import (
     site,
     sought,
 )
-from drumline.handlers.connect.states import Target, is_at, target_of
+from drumline.handlers.connect.states import WantedState, is_at, target_of
 from drumline.task import Task
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -44,7 +44,7 @@ Gtids = Annotated[
 ]
 
 
-class Position(Place, frozen=True, kw_only=True):
+class Position(ClusterParam, frozen=True, kw_only=True):
     """Where to go on: after a GTID set, or at a place in a binlog file."""
 
     gtids: Gtids | None = None
@@ -97,7 +97,7 @@ class ResetGtid(Operation):
             return marked_by(await where.connect.offsets(name)) == task.id
 
         if not await is_moved():
-            await bring(where, name, Target.STOPPED)
+            await bring(where, name, WantedState.STOPPED)
             wanted = [*_offsets(task.after_update), mark(task.id)]
             await ensure(is_moved, lambda: where.connect.alter_offsets(name, wanted))
         await bring(where, name, target_of(task.before_update["state"]))
@@ -110,7 +110,7 @@ class ResetGtid(Operation):
             return marked_by(await where.connect.offsets(name)) != task.id
 
         if not await is_back():
-            await bring(where, name, Target.STOPPED)
+            await bring(where, name, WantedState.STOPPED)
             now = without_mark(await where.connect.offsets(name))
             wanted = [*plan(now, _offsets(task.before_update)), mark(None)]
             await ensure(is_back, lambda: where.connect.alter_offsets(name, wanted))

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from drumline.handlers.base import Change
 from drumline.handlers.connect.operation import (
+    ClusterParam,
     Operation,
-    Place,
     Site,
     bring,
     connector_of,
@@ -15,16 +15,16 @@ from drumline.handlers.connect.operation import (
     site,
     sought,
 )
-from drumline.handlers.connect.states import Target, is_at, target_of
+from drumline.handlers.connect.states import WantedState, is_at, target_of
 from drumline.task import Task
 
 
 class _BringTo(Operation):
-    param_type: ClassVar[Any] = Place | None
-    target: ClassVar[Target]
+    param_type: ClassVar[Any] = ClusterParam | None
+    target: ClassVar[WantedState]
 
     def _where(self, task: Task) -> Site:
-        return site(sought(task, self.param(task, Place)))
+        return site(sought(task, self.param(task, ClusterParam)))
 
     async def build_param(self, task: Task) -> Change:
         where, name = self._where(task), connector_of(task)
@@ -43,18 +43,18 @@ class _BringTo(Operation):
         await bring(self._where(task), connector_of(task), target)
 
 
-class Start(_BringTo):
+class StartConnector(_BringTo):
     types: ClassVar[tuple[str, ...]] = ("cdc_job_start",)
-    target: ClassVar[Target] = Target.RUNNING
+    target: ClassVar[WantedState] = WantedState.RUNNING
 
     async def process(self, task: Task) -> None:
         """Resume a connector, restart what has failed of it, and wait until all of it runs."""
         await bring(self._where(task), connector_of(task), self.target)
 
 
-class Stop(_BringTo):
+class StopConnector(_BringTo):
     types: ClassVar[tuple[str, ...]] = ("cdc_job_stop",)
-    target: ClassVar[Target] = Target.STOPPED
+    target: ClassVar[WantedState] = WantedState.STOPPED
 
     async def process(self, task: Task) -> None:
         """Stop a connector and wait until none of its tasks is left."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from drumline.handlers.connect.client import Status
+from drumline.handlers.connect.client import ConnectorReport
 
 
-class Target(StrEnum):
+class WantedState(StrEnum):
     """What can be asked of a connector."""
 
     RUNNING = "RUNNING"
@@ -27,22 +27,26 @@ class ConnectorFailed(Exception):
     """A connector or one of its tasks has failed, and stays so."""
 
 
-def target_of(state: str | None) -> Target:
+def target_of(state: str | None) -> WantedState:
     """What was asked of a connector that is seen in this state. FAILED, UNASSIGNED and the like
     are what became of one that is to run."""
-    return Target(state) if state in (Target.PAUSED, Target.STOPPED) else Target.RUNNING
+    return (
+        WantedState(state)
+        if state in (WantedState.PAUSED, WantedState.STOPPED)
+        else WantedState.RUNNING
+    )
 
 
-def is_at(status: Status | None, target: Target) -> bool:
+def is_at(status: ConnectorReport | None, target: WantedState) -> bool:
     """Is the connector, with all its tasks, where it was told to be?"""
     if status is None or status.connector.state != target:
         return False
-    if target is Target.STOPPED:
+    if target is WantedState.STOPPED:
         return not status.tasks
     return bool(status.tasks) and all(task.state == target for task in status.tasks)
 
 
-def failure(status: Status | None) -> str | None:
+def failure(status: ConnectorReport | None) -> str | None:
     """The first thing that failed, in a line."""
     if status is None:
         return None
@@ -61,14 +65,14 @@ def _first_line(trace: str) -> str:
 class Settling:
     """Watches one connector until a state has held for `settle` seconds without a break."""
 
-    def __init__(self, target: Target, settle: float) -> None:
+    def __init__(self, target: WantedState, settle: float) -> None:
         self.target = target
         self.settle = settle
         self.patience = max(settle, 0.5)
         self.good_since: float | None = None
         self.bad_since: float | None = None
 
-    def look(self, status: Status | None, now: float) -> bool:
+    def look(self, status: ConnectorReport | None, now: float) -> bool:
         """Has it settled? Raises `ConnectorFailed` if it has settled on failing."""
         if is_at(status, self.target):
             self.bad_since = None
@@ -76,7 +80,7 @@ class Settling:
                 self.good_since = now
             return now - self.good_since >= self.settle
         self.good_since = None
-        problem = failure(status) if self.target is not Target.STOPPED else None
+        problem = failure(status) if self.target is not WantedState.STOPPED else None
         if problem is None:
             self.bad_since = None
         elif self.bad_since is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from drumline.handlers.connect.client import Connect, ConnectError, Status
-from drumline.handlers.connect.states import ConnectorFailed, Settling, Target
+from drumline.handlers.connect.client import Connect, ConnectError, ConnectorReport
+from drumline.handlers.connect.states import ConnectorFailed, Settling, WantedState
 
 FEW = 4
 PATIENCE = 10.0
@@ -32,7 +32,7 @@ class Watch:
         self._waiters: dict[int, _Waiter] = {}
         self._polling: asyncio.Task[None] | None = None
 
-    async def until(self, name: str, target: Target) -> None:
+    async def until(self, name: str, target: WantedState) -> None:
         """Until a connector has settled there. The task's own timeout is the limit."""
         cluster = self._connect.cluster
         loop = asyncio.get_running_loop()
@@ -68,12 +68,12 @@ class Watch:
                     self._look(waiter, found.get(waiter.name), now)
             await asyncio.sleep(self._connect.cluster.poll)
 
-    async def _statuses(self, names: set[str]) -> dict[str, Status | None]:
+    async def _statuses(self, names: set[str]) -> dict[str, ConnectorReport | None]:
         if len(names) > FEW:
             return dict(await self._connect.statuses())
         return {name: await self._connect.status(name) for name in names}
 
-    def _look(self, waiter: _Waiter, status: Status | None, now: float) -> None:
+    def _look(self, waiter: _Waiter, status: ConnectorReport | None, now: float) -> None:
         try:
             if waiter.settling.look(status, now):
                 self._end(waiter, None)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from drumline.config import Settings
 from drumline.errors import BadConfig, WrongUse
-from drumline.handlers.http.target import Address, BadTarget, Target, parse_host
+from drumline.handlers.http.target import Address, BadTarget, HttpTarget, parse_host
 
 Network = IPv4Network | IPv6Network
 
@@ -135,7 +135,7 @@ class AddressRules:
             only_allowlist=settings.http_only_allowlist,
         )
 
-    def check_target(self, target: Target) -> None:
+    def check_target(self, target: HttpTarget) -> None:
         """Refuse what can be refused without resolving: an address, a port, an unlisted name."""
         if target.address is not None:
             self.check_answers(target.host, target.port, [target.address])

@@ -25,7 +25,7 @@ from aiohttp import (
 )
 from yarl import URL
 
-from drumline.domain.template import Values
+from drumline.domain.jobs.template import Values
 from drumline.handlers.http.addresses import AddressRefused, AddressRules
 from drumline.handlers.http.answer import as_text, kept_headers, unpack
 from drumline.handlers.http.bounds import (
@@ -39,7 +39,7 @@ from drumline.handlers.http.connector import CheckedResolver, Lookup, connector,
 from drumline.handlers.http.masking import Secrets, mask_names
 from drumline.handlers.http.prepare import PreparedCall, Sent
 from drumline.handlers.http.result import HttpResult, Response
-from drumline.handlers.http.retry import Outcome, outcome_of
+from drumline.handlers.http.retry import CallOutcome, outcome_of
 from drumline.handlers.http.trace import traceparent
 
 _NO_TIMEOUT = ClientTimeout(total=None, sock_connect=None)
@@ -91,7 +91,7 @@ class HttpClient:
                 await self._exchange(prepared.method, sent, received)
             outcome = outcome_of(received.status_code or 0)
         except AddressRefused as refused:
-            outcome, error = Outcome.REFUSED, str(refused)
+            outcome, error = CallOutcome.REFUSED, str(refused)
         except (ClientError, OSError) as failure:  # a TimeoutError is an OSError, too
             outcome, error = _explain(failure, received, prepared.call.timeout)
         latency = round((time.perf_counter() - started) * 1000, 3)
@@ -153,23 +153,23 @@ class _Received:
         return Response(fit_headers(headers), text, cut or not whole)
 
 
-def _explain(failure: Exception, received: _Received, timeout: float) -> tuple[Outcome, str]:
+def _explain(failure: Exception, received: _Received, timeout: float) -> tuple[CallOutcome, str]:
     """Which kind of failure it was, and what an operator is told of it."""
     match failure:
         case TimeoutError():
             what = "no answer" if received.status_code is None else "no end of the answer"
-            return Outcome.TIMEOUT, f"{what} within {timeout:g} s"
+            return CallOutcome.TIMEOUT, f"{what} within {timeout:g} s"
         case ClientSSLError():
-            return Outcome.TLS, f"no secure connection: {failure.__cause__ or failure}"
+            return CallOutcome.TLS, f"no secure connection: {failure.__cause__ or failure}"
         case ClientConnectorDNSError():
-            return Outcome.CONNECTION, f"the name cannot be resolved: {failure.os_error}"
+            return CallOutcome.CONNECTION, f"the name cannot be resolved: {failure.os_error}"
         case ClientConnectorError():
-            return Outcome.CONNECTION, f"no connection: {failure.os_error}"
+            return CallOutcome.CONNECTION, f"no connection: {failure.os_error}"
         case ServerDisconnectedError():
-            return Outcome.CONNECTION, "the connection was closed before an answer came"
+            return CallOutcome.CONNECTION, "the connection was closed before an answer came"
         case ClientPayloadError():
-            return Outcome.CONNECTION, f"the answer broke off: {failure}"
+            return CallOutcome.CONNECTION, f"the answer broke off: {failure}"
         case ClientResponseError():
-            return Outcome.CONNECTION, f"the answer is not HTTP: {failure.message}"
+            return CallOutcome.CONNECTION, f"the answer is not HTTP: {failure.message}"
         case _:
-            return Outcome.CONNECTION, f"the connection broke: {failure}"
+            return CallOutcome.CONNECTION, f"the connection broke: {failure}"

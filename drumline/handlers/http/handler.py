@@ -15,15 +15,15 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from drumline.config import Settings, load
-from drumline.domain.task import RunFacts
-from drumline.domain.template import CALLBACK_TOKEN, CALLBACK_URL, Values
+from drumline.domain.jobs.template import CALLBACK_TOKEN, CALLBACK_URL, Values
+from drumline.domain.task import RunInfo
 from drumline.errors import WrongUse
 from drumline.handlers.base import Handler, WaitForCallback
 from drumline.handlers.http.addresses import AddressRules
 from drumline.handlers.http.call import DEFAULT_TIMEOUT, TASK_MARGIN, ExecType, HttpParam
 from drumline.handlers.http.prepare import PreparedCall, prepare
 from drumline.handlers.http.result import HttpCallFailed, HttpResult
-from drumline.handlers.http.retry import Outcome
+from drumline.handlers.http.retry import CallOutcome
 from drumline.handlers.registry import register
 from drumline.task import Task
 
@@ -59,7 +59,7 @@ class HttpHandler(Handler):
         if waits and not (values[CALLBACK_URL] and values[CALLBACK_TOKEN]):
             raise WrongUse(reason="exec_type is ASYNC, and this task has nowhere to be called back")
         result = await self.client().call(prepared, values, run.trace_id if run else None)
-        if result.outcome is not Outcome.SUCCESS:
+        if result.outcome is not CallOutcome.SUCCESS:
             wanted = call.retry.wants(result.outcome, result.status_code)
             raise HttpCallFailed(result, final=not wanted)
         return WaitForCallback(call.callback_timeout, result) if waits else result
@@ -83,7 +83,7 @@ class HttpHandler(Handler):
             await client.close()
 
 
-def values_of(task: Task, run: RunFacts | None) -> Values:
+def values_of(task: Task, run: RunInfo | None) -> Values:
     """What a task's templates may name."""
     return {
         "run_id": task.id,

@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from drumline.domain.template import (
+from drumline.domain.jobs.template import (
     CALLBACK_TOKEN,
     CALLBACK_URL,
-    Place,
     Template,
+    TemplatePosition,
     Values,
     looks_like_json,
     parse,
@@ -22,8 +22,8 @@ from drumline.domain.template import (
 from drumline.handlers.http.bounds import REQUEST_BODY_KEPT, URL_KEPT, fit, fit_headers
 from drumline.handlers.http.call import BadCall, ExecType, HttpCall
 from drumline.handlers.http.masking import MASK, Secrets, is_secret, mask_names, may_name_secrets
-from drumline.handlers.http.result import Request
-from drumline.handlers.http.target import BadTarget, Target
+from drumline.handlers.http.result import SentRequest
+from drumline.handlers.http.target import BadTarget, HttpTarget
 
 MOST_HEADERS = 64
 HEADERS_LIMIT = 16 * 1024
@@ -62,7 +62,7 @@ class Sent(NamedTuple):
 class Shown(NamedTuple):
     """The same request as it may be looked at, and what must not be."""
 
-    request: Request
+    request: SentRequest
     secrets: Secrets
 
 
@@ -74,7 +74,7 @@ class PreparedCall:
         self.method = call.method or ("GET" if call.body is None else "POST")
         origin, self._path = parse_url(call.url, "url")
         try:
-            self.target = Target.parse(origin)
+            self.target = HttpTarget.parse(origin)
         except BadTarget as error:
             raise BadCall(field="url", reason=str(error)) from None
         self._origin = self.target.origin
@@ -85,7 +85,7 @@ class PreparedCall:
         if call.exec_type is ExecType.ASYNC:
             for name, header in CALLBACK_HEADERS.items():
                 if name not in names:
-                    headers[header] = parse("{{" + name + "}}", Place.HEADER, header)
+                    headers[header] = parse("{{" + name + "}}", TemplatePosition.HEADER, header)
         self._uses_token = call.exec_type is ExecType.ASYNC or CALLBACK_TOKEN in names
         self._fixed = {name: t.render({}) for name, t in headers.items() if not t.slots}
         self._varying = {name: t for name, t in headers.items() if t.slots}
@@ -122,7 +122,7 @@ class PreparedCall:
             headers = fit_headers(headers)
         headers[TRACEPARENT] = sent.headers[TRACEPARENT]
         cut = url_cut or body_cut or len(headers) < len(sent.headers)
-        return Shown(Request(self.method, url, headers, body, cut), secrets)
+        return Shown(SentRequest(self.method, url, headers, body, cut), secrets)
 
     def _secrets_of(self, sent: Sent, values: Values) -> Secrets:
         secrets = self._secrets
@@ -160,7 +160,7 @@ def _headers(given: Mapping[str, str]) -> dict[str, Template]:
             raise BadCall(field=field, reason="this is not the name of a header")
         if name.lower() in RESERVED:
             raise BadCall(field=field, reason="Drumline sets this header itself")
-        headers[name] = parse(value.strip(" \t"), Place.HEADER, field)
+        headers[name] = parse(value.strip(" \t"), TemplatePosition.HEADER, field)
     return headers
 
 
@@ -174,7 +174,7 @@ def _body(text: str | None, headers: dict[str, Template]) -> Template | None:
         headers["Content-Type"] = Template(
             ("application/json" if is_json else "text/plain; charset=utf-8",)
         )
-        return parse(text, Place.JSON if is_json else Place.TEXT, "body")
+        return parse(text, TemplatePosition.JSON if is_json else TemplatePosition.TEXT, "body")
     content_type = "".join(headers[said].parts)
     charset = _CHARSET.search(content_type)
     if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
@@ -182,10 +182,14 @@ def _body(text: str | None, headers: dict[str, Template]) -> Template | None:
     return parse(text, _place(content_type), "body")
 
 
-def _place(content_type: str) -> Place:
+def _place(content_type: str) -> TemplatePosition:
     kind = content_type.partition(";")[0].strip().lower()
     if _JSON.fullmatch(kind):
-        return Place.JSON
+        return TemplatePosition.JSON
     if _XML.fullmatch(kind):
-        return Place.XML
-    return Place.FORM if kind == "application/x-www-form-urlencoded" else Place.TEXT
+        return TemplatePosition.XML
+    return (
+        TemplatePosition.FORM
+        if kind == "application/x-www-form-urlencoded"
+        else TemplatePosition.TEXT
+    )

@@ -10,10 +10,10 @@ from drumline.domain.states import Cause
 from drumline.errors import DrumlineError
 from drumline.handlers.base import HandlerFailed
 from drumline.handlers.http.answer import retry_after
-from drumline.handlers.http.retry import Outcome
+from drumline.handlers.http.retry import CallOutcome
 
 
-class Request(msgspec.Struct, frozen=True):
+class SentRequest(msgspec.Struct, frozen=True):
     """The request as it was sent, without its secrets."""
 
     method: str
@@ -35,12 +35,12 @@ class Response(msgspec.Struct, frozen=True):
 class HttpResult(msgspec.Struct, frozen=True):
     """A call's result, and as JSON the document that the run keeps."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     status_code: int | None
     """None: there was no answer, or none that could be read."""
     latency_ms: float
     """From the start of the connection, if a new one was needed, to the end of the answer."""
-    request: Request
+    request: SentRequest
     response: Response | None
     error: str | None = None
 
@@ -52,7 +52,7 @@ class HttpCallFailed(DrumlineError, HandlerFailed):
         self.result = result
         self.final = final
         """The retry policy does not want another try after this outcome."""
-        self.cause = Cause.TIMEOUT if result.outcome is Outcome.TIMEOUT else Cause.ERROR
+        self.cause = Cause.TIMEOUT if result.outcome is CallOutcome.TIMEOUT else Cause.ERROR
         request = result.request
         if result.response is not None:
             self.wait = retry_after(result.response.headers, time.time())

@@ -12,7 +12,7 @@ from drumline.domain.policy import Retry
 from drumline.domain.states import Cause
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """What a call came to. All but SUCCESS and REFUSED can be named in a retry policy."""
 
     SUCCESS = "success"  # 2xx
@@ -26,23 +26,23 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # by the address rules: trying again would be refused again
 
 
-_NEVER = (Outcome.SUCCESS, Outcome.REFUSED)
+_NEVER = (CallOutcome.SUCCESS, CallOutcome.REFUSED)
 CALLBACK_TIMEOUT = Cause.CALLBACK_TIMEOUT.value
 """What an ASYNC call can come to besides, after its answer."""
-RETRIABLE = frozenset({outcome.value for outcome in Outcome} - {*_NEVER} | {CALLBACK_TIMEOUT})
+RETRIABLE = frozenset({outcome.value for outcome in CallOutcome} - {*_NEVER} | {CALLBACK_TIMEOUT})
 DEFAULT_ON = ("timeout", "connection", "5xx", "408", "425", "429", CALLBACK_TIMEOUT)
 LONGEST_WAIT = 24 * 3600.0
 
 
-def outcome_of(status_code: int) -> Outcome:
+def outcome_of(status_code: int) -> CallOutcome:
     """2xx is success; the first digit names the rest."""
     if 200 <= status_code < 300:
-        return Outcome.SUCCESS
+        return CallOutcome.SUCCESS
     # A code that HTTP does not have (aiohttp reads 0..999) is the server's error.
-    return _BY_DIGIT.get(status_code // 100, Outcome.SERVER_ERROR)
+    return _BY_DIGIT.get(status_code // 100, CallOutcome.SERVER_ERROR)
 
 
-_BY_DIGIT = {1: Outcome.INFORMATIONAL, 3: Outcome.REDIRECT, 4: Outcome.CLIENT_ERROR}
+_BY_DIGIT = {1: CallOutcome.INFORMATIONAL, 3: CallOutcome.REDIRECT, 4: CallOutcome.CLIENT_ERROR}
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -67,7 +67,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 return f"{entry!r} is neither one of {names} nor a status code that is a failure"
         return None
 
-    def wants(self, outcome: Outcome, status_code: int | None = None) -> bool:
+    def wants(self, outcome: CallOutcome, status_code: int | None = None) -> bool:
         """Is this outcome one to try again after?"""
         if outcome in _NEVER:
             return False

@@ -27,7 +27,7 @@ class BadTarget(WrongUse):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HttpTarget:
     """A place to call."""
 
     scheme: str
@@ -44,7 +44,7 @@ class Target:
         return f"{self.scheme}://{host}{port}"
 
     @classmethod
-    def parse(cls, origin: str) -> Target:
+    def parse(cls, origin: str) -> HttpTarget:
         """Read `scheme://authority`, as a URL begins."""
         scheme, _, authority = origin.partition("://")
         scheme = scheme.lower()

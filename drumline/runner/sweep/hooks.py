@@ -7,10 +7,10 @@ import inspect
 import math
 from typing import Any
 
-from drumline.domain.part import HookEnd, HookParam
+from drumline.domain.sweeps.partition import HookEnd, HookParam
 from drumline.errors import WrongUse
 from drumline.handlers.sweep import LONGEST_LATER, Later, Preparation, Refused, Sweep
-from drumline.runner.sweep.feeder import extra_text
+from drumline.runner.sweep.item_window import extra_text
 
 
 def run_hook(handler: Sweep, param: HookParam, *, raises: bool = False) -> HookEnd:
@@ -18,7 +18,7 @@ def run_hook(handler: Sweep, param: HookParam, *, raises: bool = False) -> HookE
     creating = param.hook == "create"
     total, identity = None, None
     if not creating and param.source is not None:
-        from drumline.runner.sweep.sources import open_source
+        from drumline.runner.sweep.item_sources import open_source
 
         opened = open_source(param.sweep_id, param.source, lambda: False)
         total, identity = opened.items.total, opened.identity

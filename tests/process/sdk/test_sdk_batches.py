@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drumline import Client
-from drumline.client import NotFinished, Target
+from drumline.client.client import NotFinished, Target
 from drumline.errors import Conflict, DrumlineError, NotFound, UnknownHandler, WrongUse
 from tests.process.sdk_stack import WAIT, calls
 

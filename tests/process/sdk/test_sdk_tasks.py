@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine
 
 from drumline import Client, enqueue
-from drumline.client import TaskFailed
+from drumline.client.client import TaskFailed
 from drumline.errors import Conflict, NotFound, WrongUse
 from tests.process.sdk_stack import WAIT, calls, database_url
 from tests.stack import Stack

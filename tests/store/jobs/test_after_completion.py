@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from drumline.domain.verdict import End
-from drumline.store import firings, jobs, missed
+from drumline.domain.release import RunEnd
+from drumline.store.job import firings, jobs, missed
 from tests.store.job_world import SECOND, START, JobWorld
 from tests.store.world import REGION, at_once
 
@@ -28,7 +28,7 @@ def test_a_fixed_delay_counts_from_each_end(world: JobWorld) -> None:
     world.start(job_id, 0, worker)
     world.clock.at(7)
     assert plan(world, job_id) == [], "not while it runs"
-    world.finish(job_id, 0, worker, End.ERROR)
+    world.finish(job_id, 0, worker, RunEnd.ERROR)
     world.clock.at(8)
     assert plan(world, job_id) == [12], "five seconds after the end, whenever that is noticed"
     world.clock.at(1000)

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from drumline import metrics
-from drumline.domain.verdict import End, Outcome
+from drumline.domain.release import RunEnd, RunOutcome
 from drumline.errors import BadToken, Conflict, WrongUse
-from drumline.store import callbacks, runs
+from drumline.store.job import callbacks
+from drumline.store.task import runs
+from drumline.telemetry import metrics
 from tests.store.desk import Desk
 from tests.store.job_world import JobWorld
 from tests.store.world import LIMITS, over
@@ -35,7 +36,7 @@ def test_callbacks_come_in_by_their_token_and_refusals_are_counted(
     with pytest.raises(BadToken):
         call_back("success", "wrong")
     assert call_back("progress", message="half") == "noted"
-    waiting = over(due, outcome=Outcome(End.WAITING, wait=60))
+    waiting = over(due, outcome=RunOutcome(RunEnd.WAITING, wait=60))
     world.release(worker, [waiting])
     assert call_back("success", result=7) == "done"
     with pytest.raises(Conflict):
@@ -57,7 +58,7 @@ def test_an_early_callback_is_settled_by_whoever_comes_first(desk: Desk, world: 
 
     def meanwhile(*args: Any) -> None:
         really(*args)
-        waiting = over(due, outcome=Outcome(End.WAITING, wait=60))
+        waiting = over(due, outcome=RunOutcome(RunEnd.WAITING, wait=60))
         runs.settle(args[0], worker, [waiting], LIMITS)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -6,14 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from drumline.domain.callback import Callback
+from drumline.domain.jobs.callback import Callback
 from drumline.domain.policy import Retry
+from drumline.domain.release import RunEnd, RunOutcome
 from drumline.domain.states import Phase
-from drumline.domain.verdict import End, Outcome
 from drumline.errors import BadToken, Conflict, WrongUse
-from drumline.store import callbacks, runs
-from drumline.store.runs import Raced
-from drumline.store.spreads import Spread
+from drumline.store.batch.operations import BatchOperation
+from drumline.store.job import callbacks
+from drumline.store.task import runs
+from drumline.store.task.runs import RaceLost
 from tests.store.job_world import JobWorld
 from tests.store.world import LIMITS, REGION, at_once, over, while_open
 
@@ -37,12 +38,12 @@ class Run:
 
     def wait(self, seconds: float = 60.0) -> None:
         """The first call was answered: from now on it waits."""
-        outcome = Outcome(End.WAITING, result='{"status_code":202}', wait=seconds)
+        outcome = RunOutcome(RunEnd.WAITING, result='{"status_code":202}', wait=seconds)
         ended = over(self.due, outcome=outcome, retry=self.due.retry)
         assert self.world.release(self.worker, [ended]) == []
 
     def fail(self) -> None:
-        ended = over(self.due, End.ERROR, retry=self.due.retry)
+        ended = over(self.due, RunEnd.ERROR, retry=self.due.retry)
         assert self.world.release(self.worker, [ended]) == []
 
     def call_back(self, status: str = "success", token: str | None = None, **values: Any) -> str:
@@ -53,7 +54,7 @@ class Run:
                 return self.world.write(
                     lambda tx: callbacks.receive(tx, REGION, self.id, token, callback, LIMITS)
                 )
-            except Raced:
+            except RaceLost:
                 continue
 
     def settle(self) -> None:
@@ -222,7 +223,7 @@ def test_a_callback_at_the_very_moment_of_the_release(world: JobWorld) -> None:
     def call_back() -> str:
         return run.call_back()
 
-    ended = [over(run.due, outcome=Outcome(End.WAITING, wait=3600))]
+    ended = [over(run.due, outcome=RunOutcome(RunEnd.WAITING, wait=3600))]
     answer = while_open(
         world.database, lambda tx: runs.settle(tx, run.worker, ended, LIMITS), call_back
     )
@@ -316,12 +317,12 @@ def test_a_task_of_a_batch_waits_too_and_a_cancel_ends_it(world: JobWorld) -> No
     batch_id, (first, second) = world.batch(2)
     key, worker = callbacks.secret_key(world.database), world.keeper()
     dues = world.acquire(worker, [first, second])
-    waiting = [over(due, outcome=Outcome(End.WAITING, wait=60)) for due in dues]
+    waiting = [over(due, outcome=RunOutcome(RunEnd.WAITING, wait=60)) for due in dues]
     world.release(worker, waiting)
     token = callbacks.token_for(key, first, dues[0].fence)
     world.write(lambda tx: callbacks.receive(tx, REGION, first, token, Callback("success"), LIMITS))
     world.check_laws()
-    world.spread(batch_id, Spread.CANCEL, Phase.CANCEL)
+    world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert world.statuses(batch_id) == ["success", "cancel"]
     world.check_laws()
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from drumline.domain.firing import Decision
-from drumline.domain.verdict import End
+from drumline.domain.jobs.firing import Decision
+from drumline.domain.release import RunEnd
 from drumline.errors import Conflict
-from drumline.store import decisions, firings, tasks
-from drumline.store.runs import Raced
+from drumline.store.job import decisions, firings
+from drumline.store.task import tasks
+from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
 from tests.store.job_world import PENDING, QUEUED, SKIPPED, JobWorld, start_queued, until_decided
 from tests.store.world import REGION, at_once, commit_of_unknown_fate, while_open
@@ -29,7 +30,7 @@ def test_queue_really_queues_in_order(world: JobWorld) -> None:
     assert world.at(job_id, 3).cause is None
     world.finish(job_id, 1, worker)
     world.start(job_id, 3, worker)
-    world.finish(job_id, 3, worker, End.ERROR)
+    world.finish(job_id, 3, worker, RunEnd.ERROR)
     assert start_queued(world, job_id) == [4, 5]
     assert world.job_row(job_id).queued
     for second in (4, 5):
@@ -114,7 +115,7 @@ def test_tickers_at_once_start_no_more_of_a_queue_than_fit(world: JobWorld) -> N
         while True:
             try:
                 return len(world.write(lambda tx: decisions.start_queued(tx, job_id)))
-            except Raced:
+            except RaceLost:
                 continue
 
     assert sorted(at_once(ticker, ticker, ticker)) == [0, 0, 2]
@@ -136,7 +137,7 @@ def test_a_decision_whose_commit_is_unknown_is_made_once(world: JobWorld) -> Non
 def test_a_manual_trigger_knows_only_concurrency(world: JobWorld) -> None:
     policies = {"overlap_action": "SKIP", "failure_action": "SKIP"}
     job_id, worker = world.job(max_concurrency=1, **policies), world.keeper()
-    world.run_firing(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, RunEnd.ERROR)
     world.clock.at(1.5)
     task_id, decision = world.write(lambda tx: decisions.trigger(tx, job_id))
     assert decision.state is PENDING
@@ -151,7 +152,7 @@ def test_a_manual_trigger_knows_only_concurrency(world: JobWorld) -> None:
 
 def test_a_retry_by_hand_keeps_to_the_limit(world: JobWorld) -> None:
     job_id, worker = world.job(max_concurrency=1, concurrency_policy="SKIP"), world.keeper()
-    world.run_firing(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, RunEnd.ERROR)
     world.write(lambda tx: decisions.admit_again(tx, job_id))
     world.fire(job_id, 2)
     with pytest.raises(Conflict, match="1 runs under way, its max_concurrency is 1"):

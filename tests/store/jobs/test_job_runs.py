@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
 from drumline.errors import Conflict, DrumlineError, WrongUse
-from drumline.store import firings, jobs
-from drumline.store.firings import Plan
+from drumline.store.job import firings, jobs
+from drumline.store.job.firings import Plan
 from tests.store.desk import Desk
 from tests.store.job_samples import SAMPLE, TASK
 from tests.store.job_world import SECOND, STANDARD, START, JobWorld
@@ -76,7 +76,7 @@ def test_a_trigger_says_what_it_did_and_why(desk: Desk, world: JobWorld) -> None
 
 def test_a_failed_run_is_retried_under_the_limit(desk: Desk, world: JobWorld) -> None:
     job_id, worker = world.job(max_concurrency=1), world.keeper()
-    world.run_firing(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, RunEnd.ERROR)
     failed = world.at(job_id, 1).id
     world.fire(job_id, 2)
     with pytest.raises(Conflict, match="max_concurrency is 1"):

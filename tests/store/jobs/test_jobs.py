@@ -2,13 +2,14 @@
 
 import pytest
 
-from drumline.domain.firing import Decision
+from drumline.domain.jobs.firing import Decision
 from drumline.domain.states import TaskState
 from drumline.errors import NameTaken, NotFound, VersionConflict
-from drumline.store import decisions, firings, jobs, missed, runs
-from drumline.store.firings import Plan
-from drumline.store.runs import Raced
+from drumline.store.job import decisions, firings, jobs, missed
+from drumline.store.job.firings import Plan
 from drumline.store.tables import NOBODY
+from drumline.store.task import runs
+from drumline.store.task.runs import RaceLost
 from tests.store.job_world import SECOND, STANDARD, START, JobWorld
 from tests.store.world import REGION, at_once, while_open
 
@@ -64,7 +65,7 @@ def test_of_two_changes_at_once_one_starts_again(world: JobWorld) -> None:
     def change(word: str) -> str:
         try:
             world.write(lambda tx: jobs.change(tx, row, None, {"description": word}))
-        except Raced:
+        except RaceLost:
             return "raced"
         return word
 
@@ -204,7 +205,7 @@ def test_a_change_while_a_firing_is_decided(world: JobWorld) -> None:
     def fire() -> Decision | None:
         try:
             return world.write(lambda tx: decisions.fire(tx, {firing.id: job_id}).get(firing.id))
-        except Raced:
+        except RaceLost:
             return None
 
     while_open(

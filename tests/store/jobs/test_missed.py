@@ -2,10 +2,11 @@
 
 import pytest
 
-from drumline.domain.firing import Misfire
-from drumline.store import decisions, firings, keepers, missed
-from drumline.store.runs import Raced
+from drumline.domain.jobs.firing import Misfire
+from drumline.store.job import decisions, firings, missed
+from drumline.store.node import keepers
 from drumline.store.tables import NOBODY
+from drumline.store.task.runs import RaceLost
 from tests.store.job_world import SECOND, START, JobWorld
 from tests.store.world import REGION, at_once
 
@@ -99,7 +100,7 @@ def test_tickers_at_once_settle_a_gap_once(world: JobWorld, mode: str) -> None:
             try:
                 world.settle_missed(job_id)
                 return
-            except Raced:
+            except RaceLost:
                 continue
 
     at_once(ticker, ticker, ticker)

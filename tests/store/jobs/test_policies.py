@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from drumline.domain.firing import Decision
-from drumline.domain.verdict import End
-from drumline.store import retention, runs
+from drumline.domain.jobs.firing import Decision
+from drumline.domain.release import RunEnd
 from drumline.store.tables import NOBODY
+from drumline.store.task import retention, runs
 from drumline.store.tx import Tx
 from tests.store.job_world import (
     PENDING,
@@ -64,7 +64,7 @@ def test_cancel_prev_ends_what_waits_and_waits_for_what_runs(world: JobWorld) ->
     assert world.fire(job_id, 4).state is QUEUED
     assert world.at(job_id, 3).status == "cancel", "replaced before it could start"
 
-    world.finish(job_id, 2, worker, End.KILLED)
+    world.finish(job_id, 2, worker, RunEnd.KILLED)
     assert start_queued(world, job_id) == [4]
     assert world.seconds(job_id, "pending") == [4]
     assert not world.job_row(job_id).queued
@@ -97,7 +97,7 @@ def test_cancel_prev_never_lets_two_run(world: JobWorld) -> None:
         assert isinstance(decision, Decision)
         if status == "running":
             assert decision.state is QUEUED and world.at(job_id, second).stop == 2
-            world.finish(job_id, second, worker, End.KILLED)
+            world.finish(job_id, second, worker, RunEnd.KILLED)
             assert start_queued(world, job_id) == [second + 1]
         else:
             assert (status, decision.state) == ("cancel", PENDING)
@@ -122,12 +122,12 @@ def test_parallel_ignores_the_limit_and_allow_does_not(world: JobWorld) -> None:
 # --- failure -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [End.ERROR, End.TIMEOUT, End.KILLED])
-def test_failure_retry_counts_on_until_it_succeeds(world: JobWorld, end: End) -> None:
+@pytest.mark.parametrize("end", [RunEnd.ERROR, RunEnd.TIMEOUT, RunEnd.KILLED])
+def test_failure_retry_counts_on_until_it_succeeds(world: JobWorld, end: RunEnd) -> None:
     job_id, worker = world.job(failure_action="RETRY"), world.keeper()
     numbers = [
         world.run_firing(job_id, second, worker, how).run_attempt
-        for second, how in enumerate((end, end, End.SUCCESS, end, End.SUCCESS), 1)
+        for second, how in enumerate((end, end, RunEnd.SUCCESS, end, RunEnd.SUCCESS), 1)
     ]
     assert numbers == [1, 2, 3, 1, 2]
     assert [row.run_attempt for row in world.firings(job_id)] == numbers
@@ -135,11 +135,11 @@ def test_failure_retry_counts_on_until_it_succeeds(world: JobWorld, end: End) ->
 
 def test_failure_skip_skips_exactly_one(world: JobWorld) -> None:
     job_id, worker = world.job(failure_action="SKIP"), world.keeper()
-    assert world.run_firing(job_id, 1, worker, End.ERROR).run_attempt == 1
+    assert world.run_firing(job_id, 1, worker, RunEnd.ERROR).run_attempt == 1
     skip = world.fire(job_id, 2)
     assert (skip.state, skip.cause, skip.run_attempt) == (SKIPPED, "failure", 2)
     assert world.at(job_id, 2).run_attempt == 2
-    assert world.run_firing(job_id, 3, worker, End.ERROR).run_attempt == 3
+    assert world.run_firing(job_id, 3, worker, RunEnd.ERROR).run_attempt == 3
     assert world.fire(job_id, 4).state is SKIPPED
     assert world.run_firing(job_id, 5, worker).run_attempt == 5
     assert world.run_firing(job_id, 6, worker).run_attempt == 1
@@ -152,14 +152,14 @@ def test_what_overlapped_the_failing_run_is_not_its_skip(world: JobWorld) -> Non
     world.start(job_id, 1, worker)
     assert world.fire(job_id, 2).cause == "overlap"
     world.clock.at(2.5)
-    world.finish(job_id, 1, worker, End.ERROR)
+    world.finish(job_id, 1, worker, RunEnd.ERROR)
     assert world.fire(job_id, 3).cause == "failure", "the one skip after the failure"
     assert world.fire(job_id, 4).run_attempt == 3
 
 
 def test_a_misfire_after_the_failure_is_its_skip(world: JobWorld) -> None:
     job_id, worker = world.job(failure_action="SKIP"), world.keeper()
-    world.run_firing(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, RunEnd.ERROR)
     world.clock.at(60)
     world.settle_missed(job_id)
     assert world.at(job_id, 49).cause == "misfire"
@@ -169,7 +169,7 @@ def test_a_misfire_after_the_failure_is_its_skip(world: JobWorld) -> None:
 
 def test_the_last_run_is_one_that_started(world: JobWorld) -> None:
     job_id, worker = world.job(failure_action="RETRY"), world.keeper()
-    world.run_firing(job_id, 1, worker, End.ERROR)
+    world.run_firing(job_id, 1, worker, RunEnd.ERROR)
     never = world.fire(job_id, 2)
     over = {"status": "cancel", "owner": NOBODY, "active_job_id": None}
     world.set_task(world.at(job_id, 2).id, finished_at=world.clock.now, **over)
@@ -185,7 +185,7 @@ def test_retention_keeps_what_the_next_decision_asks_for(world: JobWorld) -> Non
     often = world.job(name="often")
     worker = world.keeper()
     world.run_firing(yearly, 1, worker)
-    world.run_firing(yearly, 2, worker, End.ERROR)
+    world.run_firing(yearly, 2, worker, RunEnd.ERROR)
     world.fire(yearly, 3)
     for second in (1, 2, 3):
         world.run_firing(often, second, worker)

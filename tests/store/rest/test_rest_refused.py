@@ -85,7 +85,7 @@ def test_what_is_not_ours_is_not_explained_to_strangers(
     def break_(*_: object) -> None:
         raise RuntimeError("the password is sesame")
 
-    monkeypatch.setattr("drumline.store.tasks.listed", break_)
+    monkeypatch.setattr("drumline.store.task.tasks.listed", break_)
     require_problem(site("GET", "/tasks"), 500, "an internal error; see the log")
 
 

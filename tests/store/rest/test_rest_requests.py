@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from drumline import metrics
-from drumline.domain.verdict import End, Outcome
-from drumline.store import callbacks, runs
+from drumline.domain.release import RunEnd, RunOutcome
+from drumline.store.job import callbacks
+from drumline.store.task import runs
+from drumline.telemetry import metrics
 from drumline.web.routes import PREFIX
 from tests.store.desk import STRICT
 from tests.store.job_samples import ASYNC, SAMPLE
@@ -87,7 +88,7 @@ def test_a_batch_through_its_life(site: Site, world: World) -> None:
     shown = site("GET", where).document
     assert (shown["name"], shown["creator"], shown["total"]) == ("june", "the-operate", 2)
     assert site("GET", "/batches?status=pending").document["batches"] == [shown]
-    world.run(world.keeper(), end=End.ERROR)
+    world.run(world.keeper(), end=RunEnd.ERROR)
     assert site("POST", f"{where}/retry").document["retried"] == 2
     assert site("POST", f"{where}/cancel", {"force": True}).document["cancelled"] == 2
     require_problem(site("POST", f"{where}/rollback"), 409, "cannot be rolled back")
@@ -136,8 +137,8 @@ def test_a_list_that_counts_up_has_its_next_page_above(
         first = 0 if after is None else after + 1
         return [SimpleNamespace(item=first + n, created_at=0) for n in range(limit)]
 
-    monkeypatch.setattr("drumline.store.sweeps.get", lambda *_: SimpleNamespace(id=1))
-    monkeypatch.setattr("drumline.store.sweep_log.failed", failed)
+    monkeypatch.setattr("drumline.store.sweep.sweeps.get", lambda *_: SimpleNamespace(id=1))
+    monkeypatch.setattr("drumline.store.sweep.sweep_log.failed", failed)
     page = site("GET", "/sweeps/1/failed?limit=2&after=4")
     assert [one["index"] for one in page.document["failed"]] == [5, 6]
     assert page.headers["link"] == '</api/v1/sweeps/1/failed?limit=2&after=6>; rel="next"'
@@ -163,7 +164,7 @@ def test_a_callback_shows_the_runs_token_and_not_ours(site: Site, world: World) 
         task_id = world.one_shot(type=ASYNC.type, timeout_ms=60_000)
         keeper_id = world.keeper()
         (due,) = world.acquire(keeper_id, [task_id])
-        outcome = Outcome(End.WAITING, result="{}", wait=60)
+        outcome = RunOutcome(RunEnd.WAITING, result="{}", wait=60)
         ended = over(due, handler=ASYNC, outcome=outcome)
         assert runs.release(world.database, keeper_id, [ended], LIMITS, 0.5) == []
         key = callbacks.secret_key(world.database)

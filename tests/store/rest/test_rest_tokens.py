@@ -3,13 +3,14 @@
 import pytest
 from sqlalchemy import select
 
-from drumline import commands, metrics
-from drumline.commands.base import Query
+from drumline import commands
+from drumline.command_layer.base import QueryCommand
 from drumline.domain.roles import Role
-from drumline.store import tokens
+from drumline.store.admin import tokens
 from drumline.store.database import Database
 from drumline.store.tables import request
 from drumline.store.tables import token as token_table
+from drumline.telemetry import metrics
 from drumline.web.routes import TABLE, Endpoint
 from tests.web_site import Site, require_problem
 
@@ -38,7 +39,9 @@ def test_each_role_may_do_what_its_line_says(site: Site) -> None:
     for endpoint in TABLE:
         if endpoint.role is None:
             continue
-        assert issubclass(commands.by_name(endpoint.command), Query) == (endpoint.method == "GET")
+        assert issubclass(commands.by_name(endpoint.command), QueryCommand) == (
+            endpoint.method == "GET"
+        )
         if endpoint.method != "GET":
             assert endpoint.role is not Role.READ, "who may only look changes nothing"
         for role in Role:

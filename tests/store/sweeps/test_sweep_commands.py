@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from drumline.domain.sweep import HOOKS, PARTS, Actor, SweepState
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
+from drumline.domain.sweeps.sweep import HOOKS, PARTS, Initiator, SweepState
 from drumline.errors import Conflict, DrumlineError, NotFound, WrongUse
-from drumline.store import runs, sweeps
+from drumline.store.sweep import sweeps
 from drumline.store.tables import sweep as sweep_table
 from drumline.store.tables import task
+from drumline.store.task import runs
 from tests.store.desk import Desk
 from tests.store.sweep_world import SweepWorld, begin
 from tests.store.world import SPEC, at_once
@@ -102,7 +103,7 @@ def test_stops_and_starts_that_do_not_fit_are_refused(desk: Desk, world: SweepWo
     assert desk("sweep.stop", sweep="s", force=True)["state"] == "stopping"
     assert world.task(held.task_id).stop == runs.STOP_KILL
     assert ("kill", "", held.task_id) in desk.asked
-    world.end(held, End.KILLED)
+    world.end(held, RunEnd.KILLED)
     assert world.show("s").state == "stopped"
     for key in ("nothing", 999):
         with pytest.raises(NotFound, match="no sweep"):
@@ -113,8 +114,10 @@ def test_a_move_from_what_is_no_longer_so_is_not_made(desk: Desk, world: SweepWo
     begin(desk, start=False)
     stale = world.show("s")
     desk("sweep.update", sweep="s", rate=3)
-    with pytest.raises(runs.Raced):
-        world.database.write(lambda tx: sweeps.move(tx, stale, SweepState.RUNNING, Actor.OPERATOR))
+    with pytest.raises(runs.RaceLost):
+        world.database.write(
+            lambda tx: sweeps.move(tx, stale, SweepState.RUNNING, Initiator.OPERATOR)
+        )
     assert world.show("s").state == "created"
 
 
@@ -152,7 +155,7 @@ def test_of_many_operators_at_once_one_has_its_way(desk: Desk, world: SweepWorld
     assert desk.count(task) == 3
     held = world.hold("s")
     assert set(at_once(*[ask("sweep.stop")] * 4)) == {"stopping"}
-    world.end(held, End.GIVEN_BACK)
+    world.end(held, RunEnd.GIVEN_BACK)
     assert world.show("s").state == "stopped"
 
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from drumline.domain.part import HookEnd
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
+from drumline.domain.sweeps.partition import HookEnd
 from drumline.errors import Conflict
-from drumline.store import runs, sweep_parts
-from drumline.store.sweep_parts import Held
+from drumline.store.sweep import partitions
+from drumline.store.sweep.partitions import HeldPartition
+from drumline.store.task import runs
 from tests.store.desk import Desk
 from tests.store.sweep_world import SweepWorld, begin
 
@@ -68,7 +69,7 @@ def test_a_stop_reaches_a_hook_wherever_it_is(desk: Desk, world: SweepWorld) -> 
     (due,) = world.acquire(keeper_id, [task_id])
     assert desk("sweep.stop", sweep="runs")["state"] == "stopping"
     assert world.task(task_id).stop == runs.STOP_KILL
-    world.end(Held(keeper_id, due.id, due.fence), End.SUCCESS, HookEnd())
+    world.end(HeldPartition(keeper_id, due.id, due.fence), RunEnd.SUCCESS, HookEnd())
     assert world.show("runs").state == "stopped", "not once a stop is asked"
 
 
@@ -82,7 +83,7 @@ def test_a_source_is_counted_before_it_is_cut(desk: Desk, world: SweepWorld) -> 
     row = world.show("s")
     assert (row.state, row.total, row.end_index, row.identity) == ("running", 5, 5, "file 1")
     assert len(world.parts("s")) == 5, "no more partitions than items"
-    part = sweep_parts.open_part(world.database, world.hold("s", 4))
+    part = partitions.open_part(world.database, world.hold("s", 4))
     assert part is not None and part.source is not None
     assert (part.source.items, part.source.total, part.source.identity) == (
         "/some/file", 5, "file 1",

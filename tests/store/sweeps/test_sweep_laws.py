@@ -5,11 +5,11 @@ from contextlib import suppress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.part import PartEnd
-from drumline.domain.sweep import SweepState
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
+from drumline.domain.sweeps.partition import PartitionEnd
+from drumline.domain.sweeps.sweep import SweepState
 from drumline.errors import Conflict
-from drumline.store.sweep_parts import Held
+from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.tables import sweep as sweep_table
 from drumline.store.tables import sweep_part
 from tests.store.desk import Desk
@@ -32,7 +32,7 @@ def test_no_order_of_events_breaks_the_laws(
 ) -> None:
     world.database.write(lambda tx: [tx.execute(t.delete()) for t in (sweep_part, sweep_table)])
     begin(desk, partitions=2, parallel=2, start=False)
-    held: list[Held] = []
+    held: list[HeldPartition] = []
     starts = [0, 50]
     for move in moves:
         _move(world, desk, move, held)
@@ -51,7 +51,7 @@ def test_no_order_of_events_breaks_the_laws(
     assert SweepState(row.state if moves else "created")
 
 
-def _move(world: SweepWorld, desk: Desk, move: str, held: list[Held]) -> None:
+def _move(world: SweepWorld, desk: Desk, move: str, held: list[HeldPartition]) -> None:
     match move:
         case "start" | "stop" | "force":
             command = "sweep.start" if move == "start" else "sweep.stop"
@@ -70,12 +70,12 @@ def _move(world: SweepWorld, desk: Desk, move: str, held: list[Held]) -> None:
             one = held.pop(0)
             part = next(p for p in world.parts("s") if p.task_id == one.task_id)
             world.flush(one, part.end_index)
-            world.end(one, result=PartEnd(part.end_index, 0, True))
+            world.end(one, result=PartitionEnd(part.end_index, 0, True))
         case "short" if held:
-            world.end(held.pop(0), result=PartEnd(0, 1, False, "a reason", by_handler=True))
+            world.end(held.pop(0), result=PartitionEnd(0, 1, False, "a reason", by_handler=True))
         case "die" if held:
             one = held.pop(0)
             world.die(one.keeper_id)
             world.give_back(one.keeper_id, died=[one.task_id])
         case "drain" if held:
-            world.end(held.pop(0), End.GIVEN_BACK, PartEnd(0, 0, False))
+            world.end(held.pop(0), RunEnd.GIVEN_BACK, PartitionEnd(0, 0, False))

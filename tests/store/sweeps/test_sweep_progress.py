@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from drumline.domain.alarms import Event
-from drumline.domain.part import Line, PartEnd
-from drumline.domain.verdict import End
+from drumline.domain.release import RunEnd
+from drumline.domain.sweeps.partition import LogLine, PartitionEnd
 from drumline.errors import Conflict
-from drumline.store import sweep_parts
+from drumline.store.sweep import partitions
 from drumline.store.tables import alarm, sweep_failed
 from tests.store.desk import Desk
 from tests.store.sweep_world import SweepWorld, begin
@@ -58,7 +58,7 @@ def test_who_has_lost_the_fence_stores_nothing(desk: Desk, world: SweepWorld) ->
     assert world.flush(held, 20) is None
     later = world.hold("s")
     assert world.flush(held, 20) is None
-    assert sweep_parts.open_part(world.database, held) is None
+    assert partitions.open_part(world.database, held) is None
     assert world.parts("s")[0].start_index == 10
     assert world.flush(later, 15) is not None
 
@@ -90,7 +90,7 @@ def test_progress_clears_deaths_and_none_brings_quarantine(desk: Desk, world: Sw
 def test_log_lines_and_extra_data_come_with_the_checkpoint(desk: Desk, world: SweepWorld) -> None:
     begin(desk, extra={"n": 0})
     held = world.hold("s")
-    world.flush(held, 3, log=(Line(1, "one"), Line(2, "two 🥁")), extra='{"n": 1}')
+    world.flush(held, 3, log=(LogLine(1, "one"), LogLine(2, "two 🥁")), extra='{"n": 1}')
     assert desk("sweep.show", sweep="s")["extra"] == {"n": 1}
     lines = desk("sweep.log", sweep="s")["lines"]
     assert [(line["index"], line["message"]) for line in lines] == [(2, "two 🥁"), (1, "one")]
@@ -104,19 +104,19 @@ def test_items_that_were_stuck_are_remembered_until_they_are_passed(
     begin(desk)
     held = world.hold("s")
     world.flush(held, 5, stuck=(7, 9))
-    world.end(held, End.GIVEN_BACK)
+    world.end(held, RunEnd.GIVEN_BACK)
     held = world.hold("s")
-    part = sweep_parts.open_part(world.database, held)
+    part = partitions.open_part(world.database, held)
     assert part is not None and (part.start, part.stuck) == (5, (7, 9))
     world.flush(held, 8)
-    part = sweep_parts.open_part(world.database, held)
+    part = partitions.open_part(world.database, held)
     assert part is not None and part.stuck == (9,)
 
 
 def test_the_list_of_failed_indexes_is_bounded(
     desk: Desk, world: SweepWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_parts, "FAILED_KEPT", 5)
+    monkeypatch.setattr(partitions, "FAILED_KEPT", 5)
     begin(desk)
     held = world.hold("s")
     world.flush(held, 4, 4, failed=(0, 1, 2, 3))
@@ -133,11 +133,11 @@ def test_it_is_finished_when_its_last_partition_is(desk: Desk, world: SweepWorld
     begin(desk, partitions=2)
     first, second = world.hold("s", 0), world.hold("s", 1)
     world.flush(first, 50)
-    world.end(first, result=PartEnd(50, 0, True))
+    world.end(first, result=PartitionEnd(50, 0, True))
     assert world.show("s").state == "running"
     assert [part.running for part in world.parts("s")] == [False, True]
     world.flush(second, 100)
-    world.end(second, result=PartEnd(100, 0, True))
+    world.end(second, result=PartitionEnd(100, 0, True))
     row = world.show("s")
     assert (row.state, row.reason) == ("finished", None) and row.finished_at is not None
     for command in ("sweep.start", "sweep.stop"):
@@ -149,12 +149,12 @@ def test_a_partition_that_stops_takes_the_others_along(desk: Desk, world: SweepW
     begin(desk, partitions=3, parallel=3)
     first, second = world.hold("s", 0), world.hold("s", 1)
     world.flush(first, 10, 5)
-    world.end(first, result=PartEnd(10, 5, False, "the error budget of 5 is spent"))
+    world.end(first, result=PartitionEnd(10, 5, False, "the error budget of 5 is spent"))
     assert world.show("s").state == "stopping"
     assert world.parts("s")[2].task_id is None, "what waited will not start"
     live = world.flush(second, 40)
     assert live.stop
-    world.end(second, End.GIVEN_BACK, PartEnd(40, 0, False))
+    world.end(second, RunEnd.GIVEN_BACK, PartitionEnd(40, 0, False))
     row = world.show("s")
     assert (row.state, row.reason) == ("stopped", "the error budget of 5 is spent")
     assert world.task(second.task_id).status == "cancel"
@@ -168,10 +168,10 @@ def test_a_partition_that_drains_goes_on_elsewhere(desk: Desk, world: SweepWorld
     begin(desk)
     held = world.hold("s")
     world.flush(held, 30)
-    world.end(held, End.GIVEN_BACK, PartEnd(30, 0, False))
+    world.end(held, RunEnd.GIVEN_BACK, PartitionEnd(30, 0, False))
     row, (part,) = world.show("s"), world.parts("s")
     assert (row.state, part.running, part.task_id) == ("running", False, held.task_id)
-    again = sweep_parts.open_part(world.database, world.hold("s"))
+    again = partitions.open_part(world.database, world.hold("s"))
     assert again is not None and again.start == 30
 
 
@@ -180,7 +180,7 @@ def test_a_part_that_is_done_when_it_is_stopped_is_done(desk: Desk, world: Sweep
     held = world.hold("s")
     desk("sweep.stop", sweep="s")
     world.flush(held, 100)
-    world.end(held, result=PartEnd(100, 0, True))
+    world.end(held, result=PartitionEnd(100, 0, True))
     assert world.show("s").state == "finished"
 
 
@@ -190,7 +190,7 @@ def test_a_sweep_that_is_stopped_alarms(
     monkeypatch.setattr(world.database, "_hooks", {Event.SWEEP_STOPPED: ("ops",)})
     begin(desk)
     held = world.hold("s")
-    world.end(held, End.ERROR, info="items: the source has changed")
+    world.end(held, RunEnd.ERROR, info="items: the source has changed")
     (row,) = world.rows(alarm)
     assert msgspec.json.decode(row.body)["data"] == {
         "sweep_id": world.show("s").id,

@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import insert, update
 
-from drumline.domain.part import Line, PartEnd
-from drumline.store import sweep_log, sweep_parts
-from drumline.store.sweep_parts import Demand
+from drumline.domain.sweeps.partition import LogLine, PartitionEnd
+from drumline.store.sweep import partitions, sweep_log
+from drumline.store.sweep.partitions import SweepDemand
 from drumline.store.tables import sweep as sweep_table
 from drumline.store.tables import sweep_failed, sweep_part
 from drumline.store.tables import sweep_log as log_table
@@ -18,16 +18,16 @@ from tests.store.world import REGION
 def test_a_nodes_share_is_reckoned_from_what_runs_and_who_lives(
     desk: Desk, world: SweepWorld
 ) -> None:
-    def demand(node: str) -> Demand:
-        return world.database.read(lambda tx: sweep_parts.demand(tx, REGION, node))
+    def demand(node: str) -> SweepDemand:
+        return world.database.read(lambda tx: partitions.demand(tx, REGION, node))
 
-    assert demand("one") == Demand()
+    assert demand("one") == SweepDemand()
     begin(desk, partitions=5, parallel=5)
     one, other = world.keeper("w1", "one"), world.keeper("w2", "two")
     world.hold("s", 0, one)
     world.hold("s", 1, one)
-    assert demand("one") == Demand(5, 2, 2)
-    assert demand("two") == Demand(5, 2, 0)
+    assert demand("one") == SweepDemand(5, 2, 2)
+    assert demand("two") == SweepDemand(5, 2, 0)
     world.die(other)
     assert demand("two").nodes == 1
 
@@ -39,9 +39,9 @@ def test_what_ended_long_ago_is_let_go_and_nothing_else(
     for name in ("old", "new", "stopped"):
         begin(desk, name, total=3)
         held = world.hold(name)
-        log = tuple(Line(n, "line") for n in range(3))
+        log = tuple(LogLine(n, "line") for n in range(3))
         world.flush(held, 2 if name == "stopped" else 3, 2, failed=(0, 1), log=log)
-        end = PartEnd(2, 2, False, "enough") if name == "stopped" else PartEnd(3, 2, True)
+        end = PartitionEnd(2, 2, False, "enough") if name == "stopped" else PartitionEnd(3, 2, True)
         world.end(held, result=end)
 
     def age(tx: Tx) -> None:

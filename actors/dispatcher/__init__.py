@@ -1,0 +1,3 @@
+"""The dispatcher process."""
+
+from actors.dispatcher.dispatcher import run as run

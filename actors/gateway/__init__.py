@@ -1,0 +1,3 @@
+"""The gateway process: the control socket and the web server."""
+
+from actors.gateway.gateway import run as run

@@ -1,0 +1,46 @@
+"""What the control socket and REST have in common: how a command is read, done, counted and
+audited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from drumline.command_layer import audit_trail
+from drumline.command_layer.base import Command, Context, read, run_command
+from drumline.errors import DrumlineError
+from drumline.telemetry import metrics
+
+log = structlog.get_logger()
+
+
+class Failed(DrumlineError):
+    """an internal error; see the log"""
+
+
+def execute(
+    kind: type[Command],
+    arguments: dict[str, Any],
+    request_id: str,
+    context: Context,
+    *,
+    strict: bool = True,
+) -> dict[str, Any]:
+    """Have a command done. Whatever goes wrong is one of our errors."""
+    result = "ok"
+    try:
+        return run_command(read(kind, arguments, strict), request_id, context)
+    except DrumlineError as error:
+        result = error.code
+        audit_trail.note_refused(kind, arguments, error, request_id, context)
+        raise
+    except Exception:
+        result = "internal"
+        log.exception("A command failed.", action="command_failed", command=kind.name)
+        # What is not ours is not explained to strangers.
+        failed = Failed()
+        audit_trail.note_refused(kind, arguments, failed, request_id, context)
+        raise failed from None
+    finally:
+        metrics.commands.labels(kind.name, result).inc()

@@ -1,0 +1,42 @@
+"""`drumline config show`: every setting, its value, and where that came from."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+from drumline.cli import groups, terminal
+
+
+@groups.config.command("show", epilog="drumline config show\ndrumline config show --json")
+def show() -> None:
+    """Show the settings that are in effect. Secrets are masked."""
+    import msgspec
+
+    from drumline import config
+    from drumline.masking import masked
+
+    values = msgspec.to_builtins(config.load())
+    sources = _sources()
+    shown = [
+        {"name": name, "value": masked(name, value), "source": sources.get(name, "default")}
+        for name, value in values.items()
+    ]
+    rows = [(item["name"], item["value"], item["source"]) for item in shown]
+    terminal.table(shown, ("setting", "value", "from"), rows, "There are no settings.")
+
+
+def _sources() -> dict[str, str]:
+    """Where each setting that is not a default comes from. The settings are known to be right."""
+    from drumline.config import FILE_NAME, PREFIX, Settings
+
+    file = Path(os.environ.get(PREFIX + "CONFIG") or FILE_NAME)
+    found = {}
+    if file.is_file():
+        found = dict.fromkeys(tomllib.loads(file.read_text()), str(file))
+    for name in Settings.__struct_fields__:
+        variable = PREFIX + name.upper()
+        if variable in os.environ:
+            found[name] = variable
+    return found

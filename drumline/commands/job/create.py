@@ -1,0 +1,55 @@
+"""`drumline job create`: what recurs, as flags or from a file; REST takes the same fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+import msgspec
+
+from drumline.cli import groups, job_options, terminal
+from drumline.command_layer import store
+from drumline.command_layer.base import Context
+from drumline.commands.job import fields
+from drumline.commands.job.fields import Cron, JobFields, Name
+from drumline.commands.job.show import described
+
+if TYPE_CHECKING:
+    from drumline.store.tx import Tx
+
+
+class JobCreate(JobFields, frozen=True, kw_only=True):
+    name: ClassVar[str] = "job.create"
+
+    job_name: Name = msgspec.field(name="name")
+    cron_expr: Cron
+
+    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+        region = context.settings.region
+        job_id = store.jobs.create(tx, region, fields.new(tx, context, self.said()))
+        return described(tx, store.jobs.get(tx, region, job_id))
+
+
+@groups.job.command(
+    "create",
+    epilog="""
+        drumline job create ping --cron '*/5 * * * * *' --url http://service/ping
+        drumline job create report --cron '0 6 * * mon-fri' --timezone Europe/Berlin --type report
+        drumline job create sync --cron '@after 90s' --type sync --overlap SKIP
+        drumline job create --file job.json
+    """,
+)
+@click.argument("job_name", metavar="[NAME]", required=False, type=terminal.text(128))
+@job_options.definition
+@terminal.changes
+def create(job_name: str | None, request_id: str | None, **options: Any) -> None:
+    """Create a job: a schedule, and what is to be done at its times."""
+    fields = job_options.fields(options)
+    if job_name is not None:
+        fields["name"] = job_name
+    for name, how in (("name", "NAME"), ("cron_expr", "--cron")):
+        if name not in fields:
+            raise click.UsageError(f"a job needs a {name}: give {how}, or a --file that has it")
+    done = terminal.change("job.create", fields, request_id)
+    following = done["next_firing"] or "after its runs, the first at once"
+    terminal.answer(done, f"job {done['id']} {done['name']}: {done['cron_expr']}, next {following}")

@@ -1,0 +1,294 @@
+"""What can be said of a job, field by field, and what its row becomes of it.
+
+The same for a new job and for a change: a change is said on top of what the job is, and the whole
+is checked again. Whatever is wrong is told by the name of its field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from drumline.command_layer import param_schema, store
+from drumline.command_layer.base import ChangeCommand, Context
+from drumline.command_layer.fields import LONGEST_TIMEOUT, Priority, Text64, Type, as_json, moment
+from drumline.domain.jobs.firing import CatchUpMode, ConcurrencyPolicy, FailureAction, OverlapAction
+from drumline.domain.jobs.schedule import MAX_JITTER, Schedule
+from drumline.domain.jobs.template import BadTemplate
+from drumline.errors import WrongUse
+from drumline.handlers.http.call import (
+    BODY_LIMIT,
+    DEFAULT_TIMEOUT,
+    LONGEST_CALLBACK_TIMEOUT,
+    TASK_MARGIN,
+    URL_LIMIT,
+    BadCall,
+    ExecType,
+    HttpCall,
+    job_field,
+    param_of_job,
+)
+from drumline.handlers.http.masking import MASK, is_secret
+from drumline.handlers.http.prepare import PreparedCall
+from drumline.handlers.http.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+
+    from drumline.domain.policy import HandlerSpec
+    from drumline.store.tx import Tx
+
+HTTP = "http"
+NAME_LIMIT = 128
+DESCRIPTION_LIMIT = 512
+LONGEST_GRACE = 366 * 86400
+MOST_AT_ONCE = 1_000_000
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT)]
+Cron = Annotated[str, Meta(min_length=1, max_length=255)]
+Key = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT)] | Annotated[int, Meta(ge=1)]
+"""A job's name or its id."""
+Time = Annotated[str, Meta(max_length=64)] | int | float | None
+"""ISO 8601 with a zone, or epoch seconds."""
+
+
+class JobFields(ChangeCommand, frozen=True, kw_only=True):
+    """A job as it is asked for. What is not said is as it was, or as DEFAULTS has it."""
+
+    job_name: Name | UnsetType = msgspec.field(default=UNSET, name="name")
+    description: Annotated[str, Meta(max_length=DESCRIPTION_LIMIT)] | UnsetType | None = UNSET
+    cron_expr: Cron | UnsetType = UNSET
+    timezone: Text64 | UnsetType = UNSET
+    starts_at: Time | UnsetType = UNSET
+    ends_at: Time | UnsetType = UNSET
+    jitter_seconds: Annotated[int, Meta(ge=0, le=MAX_JITTER)] | UnsetType = UNSET
+    exec_type: ExecType | UnsetType = UNSET
+    http_method: Annotated[str, Meta(max_length=16)] | UnsetType | None = UNSET
+    target_url: Annotated[str, Meta(max_length=URL_LIMIT)] | UnsetType | None = UNSET
+    headers_json: str | dict[str, Any] | UnsetType | None = UNSET
+    body_template: Annotated[str, Meta(max_length=BODY_LIMIT)] | UnsetType | None = UNSET
+    type: Type | UnsetType | None = UNSET
+    target_type: Type | UnsetType | None = UNSET
+    param: Any = UNSET
+    timeout_seconds: Annotated[int, Meta(ge=1, le=LONGEST_TIMEOUT)] | UnsetType | None = UNSET
+    retry_policy_json: str | dict[str, Any] | UnsetType | None = UNSET
+    max_concurrency: Annotated[int, Meta(ge=0, le=MOST_AT_ONCE)] | UnsetType = UNSET
+    concurrency_policy: ConcurrencyPolicy | UnsetType = UNSET
+    overlap_action: OverlapAction | UnsetType = UNSET
+    failure_action: FailureAction | UnsetType = UNSET
+    catch_up_mode: CatchUpMode | UnsetType = UNSET
+    misfire_grace_seconds: Annotated[int, Meta(ge=1, le=LONGEST_GRACE)] | UnsetType = UNSET
+    callback_method: Literal["POST", "PUT"] | UnsetType | None = UNSET
+    callback_timeout_sec: (
+        Annotated[int, Meta(ge=1, le=int(LONGEST_CALLBACK_TIMEOUT))] | UnsetType | None
+    ) = UNSET
+    priority: Priority | UnsetType = UNSET
+    env: Text64 | UnsetType | None = UNSET
+    status: Literal["ENABLED", "DISABLED"] | UnsetType = UNSET
+
+    def said(self) -> dict[str, Any]:
+        """The fields that were given, by their names on the wire."""
+        given = {name: getattr(self, name) for name in JobFields.__struct_fields__}
+        given["name"] = given.pop("job_name")
+        return {name: value for name, value in given.items() if value is not UNSET}
+
+
+DEFAULTS: Mapping[str, Any] = {
+    "description": None,
+    "timezone": "UTC",
+    "starts_at": None,
+    "ends_at": None,
+    "jitter_seconds": 0,
+    "exec_type": ExecType.SYNC,
+    "http_method": None,
+    "target_url": None,
+    "headers_json": None,
+    "body_template": None,
+    "type": None,
+    "target_type": None,
+    "param": None,
+    "timeout_seconds": None,  # 15 s for a call, what the handler asks for else
+    "retry_policy_json": None,
+    "max_concurrency": 0,
+    "concurrency_policy": ConcurrencyPolicy.QUEUE,
+    "overlap_action": OverlapAction.ALLOW,
+    "failure_action": FailureAction.RUN_NEW,
+    "catch_up_mode": CatchUpMode.NONE,
+    "misfire_grace_seconds": 10,
+    "callback_method": None,
+    "callback_timeout_sec": None,
+    "priority": 5,
+    "env": None,
+    "status": "ENABLED",
+}
+CALL = ("http_method", "target_url", "headers_json", "body_template")
+FIELDS = ("name", "cron_expr", *DEFAULTS)
+
+
+class _Runs(NamedTuple):
+    """What the runs of a job are made of."""
+
+    spec: HandlerSpec
+    param: Any
+    timeout_ms: int
+    changes: dict[str, Any]
+
+
+def new(tx: Tx, context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a new job."""
+    return _row(tx, context, {**DEFAULTS, **said}, said)
+
+
+def changed(tx: Tx, context: Context, row: Row[Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a job with some of its fields changed."""
+    before = {name: row._mapping[name] for name in FIELDS}
+    before["param"] = None if row.param is None else msgspec.json.decode(row.param)
+    before = before | ({} if row.target_url is None else {"type": None, "param": None})
+    if said.get("target_url") is not None:
+        before |= {"type": None, "target_type": None, "param": None}
+    if said.get("type") is not None:
+        before |= dict.fromkeys((*CALL, "target_type", "param", "retry_policy_json"))
+        before |= {"timeout_seconds": None, "exec_type": ExecType.SYNC}
+    if "exec_type" in said:
+        before |= {"callback_method": None, "callback_timeout_sec": None}
+    return _row(tx, context, {**before, **said}, said)
+
+
+def _row(
+    tx: Tx, context: Context, values: dict[str, Any], said: Mapping[str, Any]
+) -> dict[str, Any]:
+    _require_words(values["name"])
+    for name in ("starts_at", "ends_at"):
+        if said.get(name) is not None:
+            values[name] = _moment(name, said[name])
+    schedule = Schedule.parse(
+        values["cron_expr"],
+        values["timezone"],
+        starts_at=values["starts_at"],
+        ends_at=values["ends_at"],
+        jitter_seconds=values["jitter_seconds"],
+    )
+    policy = _policy(values)
+    region = context.settings.region
+    if values["target_url"] is not None:
+        if values["type"] not in (None, HTTP):
+            raise WrongUse(reason="target_url: a job has a URL or a type, not both")
+        spec = store.handlers.find(tx, region, HTTP, HTTP)
+        runs = _call(spec, values)
+    elif values["type"] is not None:
+        spec = store.handlers.find(tx, region, values["type"], values["target_type"])
+        runs = _task(spec, values)
+    else:
+        raise WrongUse(reason="target_url: a job needs a URL to call, or a type of task to run")
+    row = values | runs.changes
+    return row | {
+        "cron_expr": schedule.text,
+        "by_clock": schedule.by_clock,
+        "type": runs.spec.type,
+        "target_type": runs.spec.target_type,
+        "param": as_json(runs.param),
+        "timeout_ms": runs.timeout_ms,
+        "retry": None if policy is None else as_json(policy.as_retry()),
+        "retry_policy_json": None if policy is None else as_json(policy),
+    }
+
+
+def _require_words(name: str) -> None:
+    if name != name.strip() or not name.isprintable():
+        raise WrongUse(reason="name: it must be printable, with no space before or after it")
+
+
+def _moment(name: str, value: str | float) -> int:
+    try:
+        return moment(str(value))
+    except WrongUse as error:
+        raise WrongUse(reason=f"{name}: {error}") from None
+
+
+def _policy(values: dict[str, Any]) -> RetryPolicy | None:
+    """The retry policy, the same for calls and other tasks."""
+    given = values["retry_policy_json"]
+    if given is None or given == "":
+        return None
+    try:
+        if isinstance(given, str):
+            policy = msgspec.json.decode(given, type=RetryPolicy)
+        else:
+            policy = msgspec.convert(given, RetryPolicy)
+    except msgspec.MsgspecError as error:
+        raise BadCall(field="retry_policy_json", reason=str(error)) from None
+    if (problem := policy.problem()) is not None:
+        raise BadCall(field="retry_policy_json.on", reason=problem)
+    return policy
+
+
+def _call(spec: HandlerSpec, values: dict[str, Any]) -> _Runs:
+    """Runs that call a URL."""
+    if values["param"] is not None:
+        raise WrongUse(reason="param: a job with a URL has a body_template instead")
+    if values["timeout_seconds"] is None:
+        values["timeout_seconds"] = int(DEFAULT_TIMEOUT)
+    waits = values["exec_type"] == ExecType.ASYNC
+    _require_async(values, waits)
+    if isinstance(values["headers_json"], dict):
+        values["headers_json"] = as_json(values["headers_json"])
+    param = param_of_job(values)
+    try:
+        prepared = PreparedCall(HttpCall.of(param))
+    except (BadCall, BadTemplate) as error:
+        details = dict(error.details)
+        details["field"] = job_field(str(details["field"]))
+        raise type(error)(**details) from None
+    changes = {
+        "http_method": prepared.method,
+        "timeout_seconds": values["timeout_seconds"],
+        "headers_json": as_json(prepared.call.headers) if prepared.call.headers else None,
+        "callback_method": (values["callback_method"] or "POST") if waits else None,
+        "callback_timeout_sec": int(prepared.call.callback_timeout) if waits else None,
+    }
+    timeout_ms = int((values["timeout_seconds"] + TASK_MARGIN) * 1000)
+    return _Runs(spec, param_of_job(values | changes), timeout_ms, changes)
+
+
+def _task(spec: HandlerSpec, values: dict[str, Any]) -> _Runs:
+    """Runs of any other handler."""
+    for name in CALL:
+        if values[name] is not None:
+            raise WrongUse(reason=f"{name}: only a job with a target_url has that")
+    waits = values["exec_type"] == ExecType.ASYNC
+    if waits and not spec.callbacks:
+        raise WrongUse(reason=f"exec_type: runs of {spec.type} cannot wait for a callback")
+    _require_async(values, waits or spec.callbacks)
+    param_schema.require(spec.schema, values["param"])
+    seconds = values["timeout_seconds"] or math.ceil(spec.timeout)
+    return _Runs(spec, values["param"], seconds * 1000, {"timeout_seconds": seconds})
+
+
+def _require_async(values: Mapping[str, Any], waits: bool) -> None:
+    for name in ("callback_method", "callback_timeout_sec"):
+        if values[name] is not None and not waits:
+            raise WrongUse(reason=f"{name}: only runs that are ASYNC are called back")
+
+
+def keep_secrets(row: Row[Any], said: dict[str, Any]) -> dict[str, Any]:
+    """A job that was read, edited and sent back has stars where its secrets are: they stay."""
+    given = said.get("headers_json")
+    if not given or row.headers_json is None:
+        return said
+    if isinstance(given, str):
+        try:
+            given = msgspec.json.decode(given)
+        except msgspec.DecodeError:
+            return said  # it is refused by its field
+    if not isinstance(given, dict):
+        return said
+    old: dict[str, Any] = msgspec.json.decode(row.headers_json)
+    kept = {
+        name: old[name] if value == MASK and is_secret(name) and name in old else value
+        for name, value in given.items()
+    }
+    return said | {"headers_json": kept}

@@ -1,0 +1,34 @@
+"""`drumline actor`: run one of the processes, in the foreground. supervisord does."""
+
+from __future__ import annotations
+
+import click
+
+from drumline.cli import groups
+
+
+@groups.root.command("actor", epilog="drumline actor worker-1")
+@click.argument("name")
+def actor(name: str) -> None:
+    """Run one process: scanner, dispatcher, worker-N, ticker, reaper, gateway."""
+    # The one place where the library knows its processes: it is their launcher.
+    from actors.__main__ import main
+
+    _end_with_supervisor()
+    main(name)
+
+
+def _end_with_supervisor() -> None:
+    """Drain when supervisord dies: what nobody looks after would stand in the next one's way."""
+    import os
+
+    if os.environ.get("SUPERVISOR_ENABLED") != "1":
+        return
+    import ctypes
+    import signal
+
+    pr_set_pdeathsig = 1
+    supervisor = os.getppid()
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    if os.getppid() != supervisor or supervisor == 1:
+        raise SystemExit(1)  # it died before the kernel knew what we wish

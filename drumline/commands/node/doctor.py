@@ -1,0 +1,37 @@
+"""`drumline doctor`: what is wrong with a set-up, before it hurts."""
+
+from __future__ import annotations
+
+from drumline.cli import groups, terminal
+
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+FAILED = 1
+
+
+@groups.root.command("doctor", epilog="drumline doctor\ndrumline doctor --json")
+def doctor() -> int:
+    """Check the set-up and say what to do. Exit code 1 if anything fails."""
+    import click
+
+    from drumline import config
+    from drumline.cli.status_line import StatusLine
+    from drumline.errors import BadConfig
+    from drumline.node import doctor as examination
+
+    findings = []
+    try:
+        settings = config.load()
+    except BadConfig as error:
+        findings.append(examination.Finding("config", examination.FAIL, str(error)))
+    else:
+        with StatusLine(chatty=False) as line:
+            for finding in examination.examine(settings):
+                line.say(f"Looking at {finding.check}")
+                findings.append(finding)
+    lines = []
+    for finding in findings:
+        level = click.style(finding.level.ljust(4), fg=COLOURS[finding.level])
+        advice = f": {finding.advice}" if finding.advice else ""
+        lines.append(f"{level}  {finding.check.ljust(11)}  {finding.text}{advice}")
+    terminal.answer(findings, "\n".join(lines))
+    return FAILED if any(finding.level == examination.FAIL for finding in findings) else 0

@@ -1,0 +1,88 @@
+"""`drumline init`: the two files of a new project, ready to be changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from drumline.cli import groups, terminal
+
+HANDLERS = '''\
+"""Handlers of this project. They run in Drumline's workers and in none of its other processes."""
+
+from pathlib import Path
+
+from drumline import Change, Handler, Task, handler, register
+
+# drumline batch submit hello --type hello --count 10 --param '{"name": "you"}' --watch
+
+
+@handler("hello", timeout=20, retries=3)
+def hello(task: Task) -> str:
+    """What it returns is kept as the task's result; what it raises makes it fail."""
+    name = (task.param or {}).get("name", "world")
+    task.log("Saying hello.", name=name)
+    return f"Hello, {name}!"
+
+
+# A change that can be rolled back. The targets, one JSON object a line:
+#   {"target_id": "db-1", "param": {"size": 5}}
+# drumline batch submit grow --type resize --targets targets.jsonl --watch
+# drumline batch rollback ID
+
+
+class Resize(Handler):
+    """Writes a server's size into a file, in the place of a service that is changed."""
+
+    types = ("resize",)
+    timeout = 30
+
+    def build_param(self, task: Task) -> Change:
+        """What is there now, and what it is to become. It is stored before anything is changed,
+        so a rollback knows the way back even if this process dies the moment after."""
+        return Change(before=self.size(task), after=task.param["size"])
+
+    def is_finished(self, task: Task) -> bool:
+        """A task may run again after a crash: say so if nothing is left to do."""
+        return self.size(task) == int(task.after_update)
+
+    def process(self, task: Task) -> None:
+        self.file(task).write_text(str(task.after_update))
+
+    def rollback(self, task: Task) -> None:
+        self.file(task).write_text(str(task.before_update))
+
+    def size(self, task: Task) -> int:
+        return int(self.file(task).read_text()) if self.file(task).exists() else 1
+
+    def file(self, task: Task) -> Path:
+        return Path(f"size-of-{task.target_id}.txt")
+
+
+register("server", Resize)
+'''
+
+
+@groups.root.command("init", epilog="drumline init")
+def init() -> None:
+    """Write drumline.toml and an example handlers.py here. Nothing is overwritten."""
+    from drumline import settings_reference
+    from drumline.config import FILE_NAME
+    from drumline.errors import Conflict
+
+    files = {
+        Path(FILE_NAME): settings_reference.init_file("handlers"),
+        Path("handlers.py"): HANDLERS,
+    }
+    there = [str(path) for path in files if path.exists()]
+    if there:
+        raise Conflict(reason=f"There already is {' and '.join(there)}; nothing was written")
+    try:
+        for path, text in files.items():
+            with path.open("x") as file:
+                file.write(text)
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror) from None
+    names = [str(path) for path in files]
+    terminal.answer({"written": names}, f"Written: {', '.join(names)}. Next: `drumline up`.")

@@ -1,0 +1,216 @@
+"""`drumline up`: start everything on this machine, and stay until Ctrl-C has it drain."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from drumline.cli import groups
+from drumline.command_layer.base import Context, QueryCommand
+
+if TYPE_CHECKING:
+    from drumline.cli.status_line import StatusLine
+    from drumline.config import Settings
+    from drumline.node.launch import Launch
+
+GLANCE_SECONDS = 2.0
+HOW_TO_END = "Ctrl-C drains and stops everything."
+NEXT_STEPS = """
+Next:
+  {drumline} batch show {batch}
+  {drumline} batch submit hello --type demo.sleep --param '{{"seconds": 0.1}}' --count 100 --watch
+  {drumline} init          writes drumline.toml and an example of your own handlers
+  {drumline} top           watches processes, queue and rates
+  {drumline} down          drains and stops everything\
+"""
+
+
+class NodeReady(QueryCommand, frozen=True, kw_only=True):
+    """What is still missing before this node can do work."""
+
+    name: ClassVar[str] = "node.ready"
+
+    def answer(self, context: Context) -> dict[str, Any]:
+        from drumline.node import readiness
+
+        return {"missing": readiness.missing(context)}
+
+
+@groups.root.command(
+    "up",
+    epilog="""
+        drumline up
+        drumline up --detach --workers 8
+        drumline up --database mysql://user:password@host/drumline --import myhandlers
+    """,
+)
+@click.option("--detach", is_flag=True, help="Return when it is ready to take work.")
+@click.option("--demo", is_flag=True, help="Also submit 1,000 demo tasks and show them finish.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="How many workers to start.")
+@click.option("--database", metavar="URL", help="sqlite:///FILE or mysql://USER@HOST/NAME.")
+@click.option("--import", "imports", metavar="MODULE", multiple=True, help="A module of handlers.")
+def up(
+    detach: bool, demo: bool, workers: int | None, database: str | None, imports: tuple[str, ...]
+) -> int:
+    """Migrate the database and start all processes. Ctrl-C drains and stops them."""
+    from drumline.cli.status_line import StatusLine
+    from drumline.node import launch, run_dir, shutdown, supervisor
+
+    settings = _settings(demo, workers, database, imports)
+    path = run_dir.make_run_dir(settings)
+    lock = supervisor.take_lock(path)
+    if lock is None:
+        _require_health(settings, detach)
+        _welcome(settings, run_dir.api_token(path), "Drumline is already up")
+        return _demonstrate(settings) if demo else 0
+    _heed_signals()
+    with StatusLine() as line:
+        try:
+            started = launch.start(settings, lock, line.say)
+        except launch.DidNotStart as error:
+            line.note(error.log)
+            raise
+    try:
+        _welcome(settings, started.token, "Drumline is up")
+        code = _demonstrate(settings) if demo else 0
+        if not detach:
+            _stay(settings, started)
+        return code
+    except KeyboardInterrupt:
+        with StatusLine() as line:
+            _be_patient(settings, line)
+            shutdown.drain(settings, line.say)
+        click.echo("Everything is drained and stopped.", err=True)
+    return 0
+
+
+def _settings(
+    demo: bool, workers: int | None, database: str | None, imports: tuple[str, ...]
+) -> Settings:
+    """The settings as they are, with what the command line says on top."""
+    from drumline import config
+
+    said = {"WORKERS": workers, "DATABASE_URL": database, "HTTP_ALLOW_LOOPBACK": demo or None}
+    environment = dict(os.environ)
+    environment |= {config.PREFIX + k: str(v) for k, v in said.items() if v is not None}
+    settings = config.load(environment)
+    if imports:
+        together = dict.fromkeys((*settings.imports, *imports))
+        settings = config.load(environment | {config.PREFIX + "IMPORTS": ",".join(together)})
+    return settings
+
+
+def _require_health(settings: Settings, detach: bool) -> None:
+    """Something runs here already: that is what --detach wants, if it is well."""
+    from drumline.client.control import Control
+    from drumline.errors import Conflict, NotReachable
+
+    path = settings.run_path
+    advice = "`drumline status` shows it, `drumline down` stops it"
+    if not detach:
+        raise Conflict(reason=f"Drumline is already up in {path}; {advice}")
+    control = Control(settings.endpoint("control"), timeout=5.0)
+    try:
+        missing = control.call("node.ready", {})["missing"]
+    except NotReachable as error:
+        missing = [str(error)]
+    finally:
+        control.close()
+    if missing:
+        raise Conflict(
+            reason=f"Drumline is up in {path} but not ready: {', '.join(missing)}; {advice}"
+        )
+
+
+def _welcome(settings: Settings, token: str, head: str) -> None:
+    from drumline.masking import masked_url
+    from drumline.node.run_dir import TOKEN
+
+    host = f"[{settings.http_host}]" if ":" in settings.http_host else settings.http_host
+    url, file = f"http://{host}:{settings.http_port}", settings.run_path / TOKEN
+    if groups.wants_json():
+        import msgspec
+
+        known = {"url": url, "token_file": str(file), "run_dir": str(settings.run_path)}
+        click.echo(msgspec.json.encode(known))
+        return
+    click.echo(f"{head} with {settings.worker_count} workers.")
+    click.echo(f"  url        {url}")
+    click.echo(f"  api token  {token}  (kept in {_short(file)})")
+    click.echo(f"  database   {masked_url(settings.database)}")
+    click.echo(f"  logs       {_short(settings.run_path / 'log')}/")
+
+
+def _demonstrate(settings: Settings) -> int:
+    """Run the demo batch; the exit code."""
+    from drumline.client.control import Control
+    from drumline.node import demo
+    from drumline.node.supervisor import program
+
+    control = Control(settings.endpoint("control"))
+    try:
+        batch = demo.run(control)
+    finally:
+        control.close()
+    done = batch["counts"].get("success", 0)
+    click.echo(f"{done:,} of {batch['total']:,} tasks done in {batch['seconds']:.1f} s.", err=True)
+    if done != batch["total"]:
+        return 1
+    for line in NEXT_STEPS.format(
+        batch=batch["id"], drumline=_short(program() or Path("drumline"))
+    ).splitlines():
+        click.echo(line, err=True)
+    return 0
+
+
+def _stay(settings: Settings, started: Launch) -> None:
+    """Show how it goes until Ctrl-C, or until `drumline down` is called elsewhere."""
+    from drumline.cli.status_line import StatusLine
+    from drumline.client.control import Control
+    from drumline.commands.node.top import glance
+
+    control = Control(settings.endpoint("control"), timeout=2.0)
+    try:
+        with StatusLine() as line:
+            line.say(HOW_TO_END)
+            while not started.has_ended(GLANCE_SECONDS):
+                if sys.stderr.isatty():
+                    line.say(f"{glance(control)}. {HOW_TO_END}")
+    finally:
+        control.close()
+
+
+def _heed_signals() -> None:
+    """A closed terminal and a service manager mean the same as Ctrl-C."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+def _be_patient(settings: Settings, line: StatusLine) -> None:
+    """From now on a Ctrl-C is only told what is being waited for."""
+    from drumline.node.shutdown import longest
+
+    def tell(number: int, _: object) -> None:
+        line.note(
+            f"Running tasks have {settings.drain_seconds:g} s to finish, then they are given back; "
+            f"all of it ends within {longest(settings):g} s."
+        )
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, tell)
+
+
+def _short(path: Path) -> Path:
+    """A path as one would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,0 +1,103 @@
+"""`drumline sweep rerun`: run a part of a sweep again, as a sweep of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import click
+import msgspec
+from msgspec import Meta
+
+from drumline.cli import groups, terminal
+from drumline.command_layer import store
+from drumline.command_layer.base import ChangeCommand, Context
+from drumline.commands.sweep.show import Key, said, shown
+from drumline.commands.sweep.watch import follow_to_end
+from drumline.domain.sweeps.sweep import (
+    LARGEST_PARTITIONS,
+    LARGEST_TOTAL,
+    LONGEST_NAME,
+    check_name,
+    check_parallel,
+    cut,
+)
+from drumline.errors import Conflict, WrongUse
+
+if TYPE_CHECKING:
+    from drumline.store.tx import Tx
+
+Index = Annotated[int, Meta(ge=0, le=LARGEST_TOTAL)]
+COPIED = (
+    "type", "items", "item_list", "identity", "total", "rate", "parallel", "errors", "extra",
+)  # fmt: skip
+
+
+class SweepRerun(ChangeCommand, frozen=True, kw_only=True):
+    name: ClassVar[str] = "sweep.rerun"
+
+    sweep: Key
+    first: Index | None = None
+    """From this index on; none: from where the sweep begins."""
+    end: Index | None = None
+    """To before this index; none: to where the sweep ends."""
+    partitions: Annotated[int, Meta(ge=1, le=LARGEST_PARTITIONS)] | None = None
+    sweep_name: str | None = msgspec.field(default=None, name="name")
+    start: bool = True
+
+    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+        region = context.settings.region
+        row = store.sweeps.get(tx, region, self.sweep)
+        if row.end_index is None:
+            raise Conflict(
+                reason=f"Sweep {row.id} has not been started: its items are not counted."
+            )
+        first = row.first_index if self.first is None else self.first
+        end = row.end_index if self.end is None else self.end
+        if not 0 <= first < end <= (row.total or row.end_index):
+            raise WrongUse(
+                reason=f"first and end: {first:,} to {end:,} is not a part of "
+                f"0 to {row.total or row.end_index:,}."
+            )
+        partitions = self.partitions or min(row.partitions, end - first)
+        cut(first, end, partitions)
+        check_parallel(row.parallel, partitions)
+        spec = store.handlers.find_sweep(tx, region, row.type)
+        name = self.sweep_name or store.sweeps.free_name(tx, region, f"{row.name}-rerun")
+        check_name(name)
+        values = {field: row._mapping[field] for field in COPIED} | {
+            "name": name,
+            "first_index": first,
+            "end_index": end,
+            "partitions": partitions,
+            "rerun_of": row.id,
+            "creator": context.actor or None,
+        }
+        new = store.sweeps.get(tx, region, store.sweeps.create(tx, region, values, spec))
+        if self.start and new.checked:
+            new = store.sweeps.start(tx, new, spec)
+        return shown(tx, new)
+
+
+@groups.sweep.command(
+    "rerun",
+    epilog="""
+        drumline sweep rerun june --first 1000 --end 2000
+        drumline sweep rerun june --first 1000000 --partitions 4 --name june-again --watch
+    """,
+)
+@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.option("--first", type=click.IntRange(0, LARGEST_TOTAL), help="From this index on.")
+@click.option("--end", type=click.IntRange(0, LARGEST_TOTAL), help="To before this index.")
+@click.option("--partitions", type=click.IntRange(1, LARGEST_PARTITIONS), metavar="N")
+@click.option("--name", type=terminal.text(LONGEST_NAME), help="What the new sweep is called.")
+@click.option("--start/--no-start", default=True, show_default=True)
+@click.option("--watch", is_flag=True, help="Follow it to its end.")
+@terminal.changes
+def rerun(sweep: str, watch: bool, request_id: str | None, **options: Any) -> int:
+    """Run some indexes of a sweep again, as a new sweep."""
+    done = terminal.change("sweep.rerun", {"sweep": sweep, **options}, request_id)
+    if not watch:
+        terminal.answer(done, said(done))
+        return 0
+    terminal.say(said(done))
+    return follow_to_end(str(done["id"]))

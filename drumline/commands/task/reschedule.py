@@ -1,0 +1,61 @@
+"""`drumline task reschedule`: move a waiting task to another time or priority."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from drumline.cli import groups, terminal
+from drumline.command_layer import store
+from drumline.command_layer.base import ChangeCommand, Context
+from drumline.command_layer.fields import Id, Priority, iso
+from drumline.commands.task.schedule import LONGEST_DELAY, Delay, due
+from drumline.errors import WrongUse
+
+if TYPE_CHECKING:
+    from drumline.store.tx import Tx
+
+
+class TaskReschedule(ChangeCommand, frozen=True, kw_only=True):
+    name: ClassVar[str] = "task.reschedule"
+
+    task_id: Id
+    at: str | None = None
+    delay: Delay | None = None
+    priority: Priority | None = None
+
+    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+        due_at = due(tx.now, self.at, self.delay)
+        if due_at is None and self.priority is None:
+            raise WrongUse(reason="nothing to change: give a time, a delay or a priority")
+        region = context.settings.region
+        store.tasks.reschedule(tx, self.task_id, region, due_at, self.priority)
+        row = store.tasks.get(tx, self.task_id, region)
+        return {"task_id": row.id, "due_at": iso(row.due_at), "priority": row.priority}
+
+
+@groups.task.command(
+    "reschedule",
+    epilog="""
+        drumline task reschedule 3401 --at 2030-07-01T06:00:00Z
+        drumline task reschedule 3401 --in 0 --priority 9
+    """,
+)
+@click.argument("task_id", metavar="ID", type=groups.ID)
+@click.option("--at", type=terminal.point_in_time, metavar="TIME",
+              help="ISO 8601 with a zone, or epoch seconds.")  # fmt: skip
+@click.option("--in", "delay", type=terminal.seconds(0, LONGEST_DELAY), metavar="SECONDS",
+              help="From now.")  # fmt: skip
+@click.option("--priority", type=terminal.PRIORITY, help="9 is the most urgent, 5 is usual.")
+@terminal.changes
+def reschedule(request_id: str | None, **arguments: Any) -> None:
+    """Move a waiting task to another time or priority."""
+    if arguments["at"] is not None and arguments["delay"] is not None:
+        raise click.UsageError("give --at or --in, not both")
+    if all(arguments[name] is None for name in ("at", "delay", "priority")):
+        raise click.UsageError("give --at, --in or --priority")
+    done = terminal.change("task.reschedule", arguments, request_id)
+    terminal.answer(
+        done, f"task {done['task_id']}: due {done['due_at']}, priority {done['priority']}"
+    )

@@ -1,0 +1,38 @@
+"""`drumline task retry`: run a failed task again; a failed rollback is rolled back again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from drumline.cli import groups, terminal
+from drumline.command_layer import store
+from drumline.command_layer.base import ChangeCommand, Context
+from drumline.command_layer.fields import Id
+
+if TYPE_CHECKING:
+    from drumline.store.tx import Tx
+
+
+class TaskRetry(ChangeCommand, frozen=True, kw_only=True):
+    name: ClassVar[str] = "task.retry"
+
+    task_id: Id
+
+    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+        region = context.settings.region
+        job_id = store.tasks.get(tx, self.task_id, region).job_id
+        if job_id is not None:
+            store.decisions.admit_again(tx, job_id)
+        status = store.tasks.retry(tx, self.task_id, region)
+        return {"task_id": self.task_id, "status": status}
+
+
+@groups.task.command("retry", epilog="drumline task retry 3401")
+@click.argument("task_id", metavar="ID", type=groups.ID)
+@terminal.changes
+def retry(task_id: int, request_id: str | None) -> None:
+    """Run a failed task again."""
+    done = terminal.change("task.retry", {"task_id": task_id}, request_id)
+    terminal.answer(done, f"task {task_id}: {done['status']}")

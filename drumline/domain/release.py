@@ -1,0 +1,174 @@
+"""What becomes of a task when its run is over: one pure decision for keepers and the reaper."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from drumline.domain.policy import HandlerSpec, OnDeath, Retry
+from drumline.domain.states import GIVEN_BACK, Cause, TaskState
+
+INFO_LIMIT = 8 * 1024
+RESULT_LIMIT = 64 * 1024
+LONGEST_WAIT = 100 * 366 * 86400.0
+"""Seconds. Whatever a policy asks for, the time must fit into a column."""
+
+
+class RunEnd(StrEnum):
+    """How a run ended."""
+
+    SUCCESS = "success"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    DIED = "died"
+    KILLED = "killed"
+    GIVEN_BACK = "given_back"
+    WAITING = "waiting"
+
+
+class HeldRun(msgspec.Struct, frozen=True):
+    """A held task, as its decision needs it."""
+
+    id: int
+    fence: int
+    status: TaskState
+    batch_id: int | None
+    attempt: int
+    retry_time: int
+    failures: int
+    deaths: int
+    due_at: int
+    retry: Retry | None = None
+    """What it was submitted with, in place of its handler's."""
+    of_job: bool = False
+
+
+class RunOutcome(msgspec.Struct, frozen=True):
+    """What the run itself says."""
+
+    end: RunEnd
+    info: str | None = None
+    result: str | None = None
+    final: bool = False
+    """An error that no retry would mend."""
+    cause: Cause | None = None
+    """Of an error: why, if there is more to say than that it is one."""
+    wait: float = 0.0
+    """Of a run that waits for a callback: how many seconds at most. Of an error: how many at least
+    before another try."""
+
+
+class RetryLimits(msgspec.Struct, frozen=True):
+    """The settings that bear on a verdict."""
+
+    timeout_retries: int
+    deaths_allowed: int
+
+
+class ReleaseDecision(msgspec.Struct, frozen=True):
+    """The row's next state, and the counts that go with it."""
+
+    status: TaskState
+    cause: Cause | None
+    info: str | None
+    due_at: int | None
+    """None: as it was."""
+    attempt: int
+    retry_time: int
+    failures: int
+    deaths: int
+    result: str | None = None
+
+    @property
+    def again(self) -> bool:
+        """The task will run again by itself."""
+        return self.status in (TaskState.PENDING, TaskState.ROLLBACK_PENDING)
+
+
+def decide_release(
+    run: HeldRun,
+    outcome: RunOutcome,
+    handler: HandlerSpec,
+    limits: RetryLimits,
+    *,
+    cancelled: bool,
+    now: int,
+    chance: float,
+) -> ReleaseDecision:
+    """Decide. `cancelled`: an operator cancelled the task or its batch meanwhile."""
+    back = GIVEN_BACK[run.status]
+    rolling = run.status is TaskState.ROLLBACK_RUNNING
+    failed = TaskState.ROLLBACK_FAIL if rolling else TaskState.FAIL
+    verdict = ReleaseDecision(
+        status=failed,
+        cause=None,
+        info=clip(outcome.info),
+        due_at=None,
+        attempt=run.attempt,
+        retry_time=run.retry_time,
+        failures=run.failures,
+        deaths=run.deaths,
+    )
+    change = msgspec.structs.replace
+    if outcome.end is RunEnd.WAITING and rolling:
+        outcome = RunOutcome(RunEnd.ERROR, final=True)
+        verdict = change(verdict, info="a rollback cannot wait for a callback")
+    if outcome.end is RunEnd.GIVEN_BACK:
+        # It did not start, or was stopped through no fault of its own: no attempt counted.
+        verdict = change(verdict, attempt=run.attempt - 1)
+    if cancelled or outcome.end is RunEnd.KILLED:
+        return change(verdict, status=TaskState.CANCEL, cause=Cause.CANCELLED)
+    match outcome.end:
+        case RunEnd.SUCCESS:
+            succeeded = TaskState.ROLLBACK_SUCCESS if rolling else TaskState.SUCCESS
+            return change(verdict, status=succeeded, failures=0, result=outcome.result)
+        case RunEnd.GIVEN_BACK:
+            return change(verdict, status=back)
+        case RunEnd.WAITING:
+            return change(
+                verdict,
+                status=TaskState.WAITING_CALLBACK,
+                due_at=_later(now, outcome.wait),
+                result=outcome.result,
+            )
+        case RunEnd.TIMEOUT if not run.of_job:
+            verdict = change(verdict, cause=Cause.TIMEOUT)
+            if run.retry_time < limits.timeout_retries:
+                return change(verdict, status=back, retry_time=run.retry_time + 1, due_at=now)
+            return verdict
+        case RunEnd.DIED:
+            verdict = change(verdict, cause=Cause.DIED, deaths=run.deaths + 1)
+            if verdict.deaths >= limits.deaths_allowed:
+                return change(verdict, cause=Cause.QUARANTINED)
+            if handler.on_death is OnDeath.RETRY:
+                return change(verdict, status=back)
+            if handler.on_death is OnDeath.CANCEL and not rolling:
+                return change(verdict, status=TaskState.CANCEL)
+            return verdict
+        case _:
+            timed_out = outcome.end is RunEnd.TIMEOUT
+            cause = outcome.cause or (Cause.TIMEOUT if timed_out else Cause.ERROR)
+            verdict = change(verdict, cause=cause, failures=run.failures + 1, result=outcome.result)
+            retry = run.retry or handler.retry
+            if verdict.failures <= retry.retries and not outcome.final and retry.covers(cause):
+                wait = max(retry.backoff(verdict.failures, chance), outcome.wait)
+                return change(verdict, status=back, due_at=_later(now, wait))
+            return verdict
+
+
+def _later(now: int, seconds: float) -> int:
+    return now + int(min(seconds, LONGEST_WAIT) * 1e6)
+
+
+def clip(info: str | None) -> str | None:
+    """Keep the end of a long text: of a stack or an error the last lines say most.
+
+    A text from elsewhere may hold half characters (a file's name, say) that no database takes.
+    """
+    if info is None:
+        return None
+    data = info.encode(errors="backslashreplace")
+    if len(data) > INFO_LIMIT:
+        return "…" + data[-(INFO_LIMIT - 8) :].decode(errors="ignore")
+    return data.decode()

@@ -1,0 +1,99 @@
+"""One partition of a sweep, as its runner and its keeper speak of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+EXTRA_LIMIT = 64 * 1024
+"""Bytes of JSON in a sweep's extra data."""
+MESSAGE_LIMIT = 1_000
+"""Characters of a line of the data log."""
+LINES_KEPT = 1_000
+"""Lines between two checkpoints; more are only counted."""
+
+
+class PartitionDirectives(msgspec.Struct, frozen=True, array_like=True):
+    """What may change while a partition runs. Every checkpoint is answered with it."""
+
+    stop: bool
+    rate: float | None
+    """This partition's share, as is `parallel`."""
+    parallel: int | None
+    serial: bool
+    """One item of the whole sweep at a time."""
+    budget: int | None
+    at_start: int
+    """Errors of the whole sweep when an operator last started it."""
+    others: int
+    """Errors of the other partitions."""
+
+
+class ItemSource(msgspec.Struct, frozen=True, array_like=True):
+    """Where a sweep's items come from. Exactly one of the first two is there."""
+
+    items: str | None
+    """A file or a URL."""
+    listed: tuple[str, ...] | None
+    identity: str | None = None
+    """Of the content that was counted, and how many lines it had; none before that."""
+    total: int | None = None
+
+
+class PartitionInfo(msgspec.Struct, frozen=True, array_like=True):
+    """All that a runner needs to go on with a partition."""
+
+    sweep_id: int
+    name: str
+    number: int
+    end: int
+    start: int
+    errors: int
+    stuck: tuple[int, ...]
+    """Items that could not be stopped at their timeout: they count as failed, and do not run."""
+    extra: str | None
+    source: ItemSource | None
+    live: PartitionDirectives
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True):
+    """A line of the data log."""
+
+    item: int
+    message: str
+
+
+class PartitionEnd(msgspec.Struct, frozen=True):
+    """The result of a partition's task: how far it came, and why it stopped there."""
+
+    start: int
+    errors: int
+    done: bool
+    reason: str | None = None
+    """None: it is done, or was told to stop."""
+    by_handler: bool = False
+
+
+class HookEnd(msgspec.Struct, frozen=True):
+    """The result of a hook's task."""
+
+    refused: str | None = None
+    later: float | None = None
+    """Ask again after so many seconds."""
+    waits: bool = False
+    """It starts when someone says so."""
+    total: int | None = None
+    identity: str | None = None
+    extra: str | None = None
+    """The extra data as the hook left it, as JSON; none if it did not change it."""
+
+
+class HookParam(msgspec.Struct, frozen=True):
+    """The param of a hook's task."""
+
+    hook: str
+    sweep_id: int
+    name: str
+    source: ItemSource | None = None
+    extra: str | None = None
+    first: int = 0
+    end: int | None = None

@@ -1,0 +1,29 @@
+"""Whether a node can take work and do it: asked by `drumline up`, by /readyz and by doctors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.errors import DrumlineError
+
+if TYPE_CHECKING:
+    from drumline.command_layer.base import Context
+
+
+def missing(context: Context) -> list[str]:
+    """What is still missing, in words. Nothing: it is ready."""
+    from drumline.store.node import handlers
+
+    found = []
+    region = context.settings.region
+    try:
+        if not context.db.read(lambda tx: handlers.known(tx, region), tries=1):
+            found.append("no runner has said what it can run")
+    except DrumlineError as error:
+        found.append(str(error))
+    try:
+        if not context.ask("queue")["pool_size"]:
+            found.append("no worker has registered")
+    except DrumlineError as error:
+        found.append(str(error))
+    return found

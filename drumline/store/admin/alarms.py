@@ -1,0 +1,184 @@
+"""The outbox of alarms: an event is written by the transaction that makes it true.
+
+Each who wants to hear of it has a row of its own, until it was delivered. A row is taken by
+compare-and-set for a while; if whoever took it dies, it is taken again, under the same id.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import Row, delete, func, insert, select, update
+
+from drumline.domain.alarms import Event
+from drumline.domain.states import Cause, TaskState
+from drumline.store.tables import alarm, job, task
+from drumline.store.tx import Tx
+
+if TYPE_CHECKING:
+    from drumline.domain.release import ReleaseDecision
+    from drumline.store.task.runs import FinishedRun
+
+WAITING, GIVEN_UP = "waiting", "given_up"
+INFO_KEPT = 1000
+ERROR_LIMIT = 500
+CHUNK = 500
+
+
+# --- raised --------------------------------------------------------------------------------------
+
+
+def raise_(tx: Tx, event: Event, region: str, data: Mapping[str, Any]) -> None:
+    """Have an event told to all who want to hear of it, if this transaction commits."""
+    hooks = tx.hooks.get(event, ())
+    if not hooks:
+        return
+    event_id = f"evt_{secrets.token_hex(12)}"
+    when = datetime.fromtimestamp(tx.now // 1_000_000, UTC).isoformat()
+    message = {"id": event_id, "type": event, "timestamp": when, "region": region}
+    body = msgspec.json.encode({**message, "data": data}).decode()
+    common = {
+        "region": region,
+        "event": event,
+        "event_id": event_id,
+        "body": body,
+        "state": WAITING,
+        "tries": 0,
+        "due_at": tx.now,
+        "version": 0,
+        "created_at": tx.now,
+    }
+    tx.execute(insert(alarm), [common | {"hook": hook} for hook in hooks])
+
+
+def after_batch(tx: Tx, row: Row[Any], status: str, counts: Mapping[TaskState, int]) -> None:
+    """A batch has come to its end."""
+    data = {
+        "batch_id": row.id,
+        "name": row.name,
+        "batch_type": row.batch_type,
+        "creator": row.creator,
+        "status": status,
+        "total": row.total,
+        "counts": {state: n for state, n in counts.items() if n},
+    }
+    raise_(tx, Event.BATCH_END, row.region, data)
+
+
+def after_runs(
+    tx: Tx, ended: Sequence[FinishedRun], verdicts: Mapping[int, ReleaseDecision]
+) -> None:
+    """Runs have ended: those of jobs that failed, and tasks that are quarantined."""
+    if not tx.hooks.keys() & {Event.JOB_FAILED, Event.QUARANTINE}:
+        return
+    told: dict[int, list[Event]] = {}
+    for run in ended:
+        verdict = verdicts[run.id]
+        if verdict.status not in (TaskState.FAIL, TaskState.ROLLBACK_FAIL):
+            continue
+        if run.of_job:
+            told.setdefault(run.id, []).append(Event.JOB_FAILED)
+        if verdict.cause is Cause.QUARANTINED:
+            told.setdefault(run.id, []).append(Event.QUARANTINE)
+    if not told:
+        return
+    columns = (task.c.id, task.c.region, task.c.type, task.c.batch_id, task.c.job_id, job.c.name)
+    rows = tx.execute(
+        select(*columns).outerjoin(job, job.c.id == task.c.job_id).where(task.c.id.in_(told))
+    )
+    for row in rows.all():
+        verdict = verdicts[row.id]
+        data = {
+            "task_id": row.id,
+            "type": row.type,
+            "batch_id": row.batch_id,
+            "job_id": row.job_id,
+            "job_name": row.name,
+            "status": verdict.status,
+            "cause": verdict.cause,
+            "info": verdict.info and verdict.info[-INFO_KEPT:],
+            "attempt": verdict.attempt,
+        }
+        for event in told[row.id]:
+            raise_(tx, event, row.region, data)
+
+
+def after_sweep(tx: Tx, region: str, sweep_id: int, name: str, reason: str | None) -> None:
+    """A sweep has stopped before its end."""
+    data = {"sweep_id": sweep_id, "name": name, "reason": reason}
+    raise_(tx, Event.SWEEP_STOPPED, region, data)
+
+
+# --- delivered -----------------------------------------------------------------------------------
+
+
+def due(tx: Tx, region: str, hooks: Sequence[str], limit: int) -> list[Row[Any]]:
+    """What is to be told now to these, the oldest first."""
+    return list(
+        tx.execute(
+            select(alarm)
+            .where(
+                alarm.c.region == region,
+                alarm.c.state == WAITING,
+                alarm.c.due_at <= tx.now,
+                alarm.c.hook.in_(hooks),
+            )
+            .order_by(alarm.c.due_at)
+            .limit(limit)
+        )
+    )
+
+
+def take(tx: Tx, rows: Sequence[Row[Any]], seconds: float) -> list[Row[Any]]:
+    """Those of these that nobody else has taken: for so long they are ours to deliver."""
+    until = tx.now + int(seconds * 1e6)
+    return [row for row in rows if _change(tx, row, 0, due_at=until, tries=row.tries + 1)]
+
+
+def delivered(tx: Tx, row: Row[Any]) -> bool:
+    """Forget a row that was taken and delivered."""
+    ours = (alarm.c.id == row.id, alarm.c.version == row.version + 1)
+    return tx.execute(delete(alarm).where(*ours)).rowcount == 1
+
+
+def put_back(tx: Tx, row: Row[Any], seconds: float, error: str) -> bool:
+    """A row that was taken and not delivered is due again after a while."""
+    due_at = tx.now + int(seconds * 1e6)
+    return _change(tx, row, 1, due_at=due_at, error=error[:ERROR_LIMIT])
+
+
+def give_up(tx: Tx, row: Row[Any], error: str) -> bool:
+    """It was tried often enough. It stays to be seen."""
+    return _change(tx, row, 1, state=GIVEN_UP, error=error[:ERROR_LIMIT])
+
+
+def _change(tx: Tx, row: Row[Any], since: int, **values: Any) -> bool:
+    """Compare and set: `since` is how often we have changed the row since we read it."""
+    version = row.version + since
+    changed = tx.execute(
+        update(alarm)
+        .where(alarm.c.id == row.id, alarm.c.version == version, alarm.c.state == WAITING)
+        .values(version=version + 1, **values)
+    )
+    return changed.rowcount == 1
+
+
+def given_up(tx: Tx, region: str) -> dict[str, int]:
+    """How many were given up, by whom they were for."""
+    rows = tx.execute(
+        select(alarm.c.hook, func.count().label("n"))
+        .where(alarm.c.region == region, alarm.c.state == GIVEN_UP)
+        .group_by(alarm.c.hook)
+    )
+    return {row.hook: row.n for row in rows}
+
+
+def prune(tx: Tx, region: str, before: int) -> int:
+    """Delete a chunk of old ones: given up, or for someone who is not configured any more."""
+    old = select(alarm.c.id).where(alarm.c.region == region, alarm.c.created_at < before)
+    ids = list(tx.execute(old.limit(CHUNK)).scalars())
+    return tx.execute(delete(alarm).where(alarm.c.id.in_(ids))).rowcount if ids else 0

@@ -1,0 +1,190 @@
+"""Batches: their rows, their counters, and what they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, func, insert, select, update
+
+from drumline.domain.states import BATCH_FINISHED, FINISHED, BatchState, Phase, TaskState, aggregate
+from drumline.domain.task import BatchInfo
+from drumline.errors import NotFound
+from drumline.store.admin import alarms
+from drumline.store.tables import batch, count_column, task
+from drumline.store.tx import Tx, new_id
+
+
+class PhaseChanged(Exception):
+    """A batch is not in the phase that a transaction relied on."""
+
+    def __init__(self, batch_id: int) -> None:
+        super().__init__(batch_id)
+        self.batch_id = batch_id
+
+
+def apply_counter_changes(tx: Tx) -> None:
+    """Count the moves of this transaction, batch by batch, each in the phase it relied on."""
+    for batch_id in sorted(tx.owed):
+        changes = {
+            count_column(state): batch.c[count_column(state)] + n
+            for state, n in tx.owed[batch_id].items()
+            if n
+        }
+        statement = update(batch).where(batch.c.id == batch_id)
+        phases = tx.phases.get(batch_id)
+        if phases is not None:
+            if len(phases) > 1:
+                raise PhaseChanged(batch_id)  # it cannot be in both
+            statement = statement.where(batch.c.phase.in_(phases))
+        if tx.execute(statement.values(**changes, finished=False)).rowcount != 1:
+            raise PhaseChanged(batch_id)
+    tx.owed.clear()
+
+
+def create(tx: Tx, values: Mapping[str, Any]) -> int:
+    """A batch whose tasks are still to come."""
+    inserted = tx.execute(
+        insert(batch).values(
+            **values,
+            status=BatchState.LOADING,
+            phase=Phase.LOADING,
+            finished=False,
+            spread=None,
+            spread_after=0,
+            total=0,
+            version=0,
+            created_at=tx.now,
+            updated_at=tx.now,
+            phase_at=tx.now,
+        )
+    )
+    return new_id(inserted)
+
+
+def get(tx: Tx, batch_id: int, region: str | None = None) -> Row[Any]:
+    """One batch, or a clear error."""
+    statement = select(batch).where(batch.c.id == batch_id)
+    if region is not None:
+        statement = statement.where(batch.c.region == region)
+    row = tx.execute(statement).first()
+    if row is None:
+        raise NotFound(noun="batch", id=batch_id)
+    return row
+
+
+def listed(
+    tx: Tx, region: str, status: str | None, before: int | None, limit: int
+) -> list[Row[Any]]:
+    """The newest batches first, a page at a time."""
+    statement = select(batch).where(batch.c.region == region)
+    if status is not None:
+        statement = statement.where(batch.c.status == status)
+    if before is not None:
+        statement = statement.where(batch.c.id < before)
+    return list(tx.execute(statement.order_by(batch.c.id.desc()).limit(limit)))
+
+
+def unfinished(tx: Tx, region: str, after: int, limit: int) -> list[Row[Any]]:
+    """The next page of batches whose status is to be kept up; ask again from the last id."""
+    return list(
+        tx.execute(
+            select(batch)
+            .where(batch.c.region == region, batch.c.finished.is_(False), batch.c.id > after)
+            .order_by(batch.c.id)
+            .limit(limit)
+        )
+    )
+
+
+def facts(tx: Tx, ids: Sequence[int]) -> dict[int, BatchInfo]:
+    """What handlers may know of these batches."""
+    rows = tx.execute(select(batch).where(batch.c.id.in_(ids)))
+    return {
+        row.id: BatchInfo(
+            id=row.id,
+            name=row.name,
+            batch_type=row.batch_type,
+            target_type=row.target_type,
+            creator=row.creator,
+            cmdb_service=row.cmdb_service,
+            env=row.env,
+            region=row.region,
+            az=row.az,
+            extra_info=None if row.extra_info is None else msgspec.json.decode(row.extra_info),
+        )
+        for row in rows
+    }
+
+
+def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, Phase]:
+    rows = tx.execute(select(batch.c.id, batch.c.phase).where(batch.c.id.in_(ids)))
+    return {row.id: Phase(row.phase) for row in rows}
+
+
+def counts(row: Row[Any]) -> dict[TaskState, int]:
+    """The counters of a batch's row."""
+    values = row._mapping
+    return {state: values[count_column(state)] for state in TaskState}
+
+
+def status_now(row: Row[Any]) -> BatchState:
+    """What the batch adds up to at this moment, whatever its last upkeep wrote."""
+    if row.spread is not None and row.phase == Phase.ROLLBACK:
+        return BatchState.ROLLBACK_RUNNING
+    if row.spread is not None and row.phase == Phase.FORWARD:
+        return BatchState.RUNNING
+    state = aggregate(counts(row), Phase(row.phase))
+    untouched = row.status == BatchState.PENDING and row.n_pending == row.total
+    return BatchState.PENDING if untouched and state is BatchState.RUNNING else state
+
+
+def is_miscounted(row: Row[Any]) -> bool:
+    """Do the counters contradict themselves?"""
+    found = counts(row).values()
+    return sum(found) != row.total or min(found) < 0
+
+
+def keep_status(tx: Tx, row: Row[Any]) -> BatchState | None:
+    """Write what a batch has come to; None if it changed under us and is to be looked at again."""
+    state = status_now(row)
+    over = (
+        row.spread is None
+        and state in BATCH_FINISHED
+        and not any(n for state, n in counts(row).items() if state not in FINISHED)
+    )
+    same = [batch.c[count_column(s)] == n for s, n in counts(row).items()]
+    changed = tx.execute(
+        update(batch)
+        .where(batch.c.id == row.id, batch.c.version == row.version, *same)
+        .values(status=state, finished=over, version=row.version + 1, updated_at=tx.now)
+    ).rowcount
+    if changed == 1 and over and not row.finished:
+        alarms.after_batch(tx, row, state, counts(row))
+    return state if changed == 1 else None
+
+
+def recount(tx: Tx, batch_id: int) -> dict[TaskState, int]:
+    """Count the tasks and set the counters by it: the repair after any doubt.
+
+    The batch is locked first: a move that is under way waits there with its own change of the
+    counters, and adds it to what was counted without it.
+    """
+    tx.execute(update(batch).where(batch.c.id == batch_id).values(version=batch.c.version + 1))
+    rows = tx.execute(
+        select(task.c.status, func.count())
+        .where(task.c.batch_id == batch_id)
+        .group_by(task.c.status)
+    )
+    found: dict[TaskState, int] = dict.fromkeys(TaskState, 0)
+    found.update({TaskState(status): n for status, n in rows})
+    tx.execute(
+        update(batch)
+        .where(batch.c.id == batch_id)
+        .values(
+            {count_column(state): n for state, n in found.items()}
+            | {"total": sum(found.values()), "finished": False}
+        )
+    )
+    return found

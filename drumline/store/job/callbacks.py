@@ -1,0 +1,216 @@
+"""Callbacks: how a run that waits for its target is told what became of it.
+
+A token is the fence of one attempt under a secret: it says nothing by itself, is good for that
+attempt only, and needs no storing. It is used up by the run leaving `waiting_callback`. What comes
+before the run has begun to wait is kept with the row and counts as soon as it does.
+"""
+
+from __future__ import annotations
+
+import hmac
+import random
+import secrets
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, bindparam, case, insert, select, union_all, update
+from sqlalchemy.exc import IntegrityError
+
+from drumline.domain.jobs.callback import Callback
+from drumline.domain.release import INFO_LIMIT, RESULT_LIMIT, RetryLimits, RunEnd, RunOutcome
+from drumline.domain.states import Cause, TaskState
+from drumline.errors import BadToken, Conflict, WrongUse
+from drumline.store.batch.batches import PhaseChanged
+from drumline.store.database import Database
+from drumline.store.node import handlers
+from drumline.store.tables import CALLER, result, secret, task
+from drumline.store.task import holdings, runs
+from drumline.store.task.runs import RaceLost
+from drumline.store.task.scan import PRIORITIES
+from drumline.store.tx import Tx
+
+NAME = "callback"
+ROOM = 1024
+"""Bytes of a result that are left for what stands around a callback's."""
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+def secret_key(database: Database) -> bytes:
+    """The secret that all nodes of this database share; made when first asked for."""
+    found = database.read(stored_key)
+    if found is None:
+        made = secrets.token_hex(32)
+        with suppress(IntegrityError):  # another process may be first
+            database.write(lambda tx: tx.execute(insert(secret).values(name=NAME, value=made)))
+        found = database.read(stored_key)
+    return found or b""
+
+
+def stored_key(tx: Tx) -> bytes | None:
+    value = tx.execute(select(secret.c.value).where(secret.c.name == NAME)).scalar()
+    return None if value is None else bytes.fromhex(value)
+
+
+def token_for(key: bytes, task_id: int, fence: int) -> str:
+    return hmac.new(key, b"%d:%d" % (task_id, fence), "sha256").hexdigest()
+
+
+# --- received ------------------------------------------------------------------------------------
+
+
+def receive(
+    tx: Tx, region: str, task_id: int, token: str, callback: Callback, limits: RetryLimits
+) -> str:
+    """Take a callback: refuse it, keep it for later, note progress, or end the run by it.
+
+    Whoever cannot show the token learns nothing, not even whether there is such a run.
+    """
+    key, row = stored_key(tx), _row(tx, task_id, region)
+    right = token_for(key or b"", task_id, 0 if row is None else row.fence)
+    if not hmac.compare_digest(right.encode(), token.encode()) or key is None or row is None:
+        raise BadToken
+    status = TaskState(row.status)
+    if status not in (TaskState.RUNNING, TaskState.WAITING_CALLBACK):
+        raise Conflict(reason=f"task {task_id} is {status}; it waits for no callback")
+    if row.callback is not None:
+        raise Conflict(reason=f"task {task_id} has had its callback already")
+    document = _checked(callback)
+    if callback.status == "progress":
+        _note(tx, row, {"info": callback.message or _as_text(callback.result)})
+        return "noted"
+    if status is TaskState.RUNNING:
+        _note(tx, row, {"callback": document})
+        return "kept"
+    _end(tx, row, callback, limits)
+    return "done"
+
+
+def _row(tx: Tx, task_id: int, region: str | None = None) -> Row[Any] | None:
+    statement = (
+        select(*holdings.COLUMNS, task.c.callback, task.c.region, result.c.value.label("answer"))
+        .outerjoin(result, result.c.task_id == task.c.id)
+        .where(task.c.id == task_id)
+    )
+    if region is not None:
+        statement = statement.where(task.c.region == region)
+    return tx.execute(statement).first()
+
+
+def _checked(callback: Callback) -> str:
+    if callback.message is not None and len(callback.message.encode()) > INFO_LIMIT:
+        raise WrongUse(reason=f"message: it has more than {INFO_LIMIT} bytes")
+    if len(msgspec.json.encode(callback.result)) > RESULT_LIMIT - ROOM:
+        raise WrongUse(reason=f"result: it has more than {RESULT_LIMIT - ROOM} bytes of JSON")
+    return msgspec.json.encode(callback).decode()
+
+
+def _as_text(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _note(tx: Tx, row: Row[Any], values: dict[str, Any]) -> None:
+    """Write down what came, if the attempt still goes on.
+
+    It may have begun to wait since we looked: then it is due at once, for whoever looks first.
+    """
+    if "callback" in values:
+        waits = task.c.status == TaskState.WAITING_CALLBACK
+        values["due_at"] = case((waits, tx.now), else_=task.c.due_at)
+    changed = tx.execute(
+        update(task)
+        .where(
+            task.c.id == row.id,
+            task.c.fence == row.fence,
+            task.c.callback.is_(None),
+            task.c.status.in_([TaskState.RUNNING, TaskState.WAITING_CALLBACK]),
+        )
+        .values(**values)
+    ).rowcount
+    if changed != 1:
+        raise RaceLost
+
+
+def _end(tx: Tx, row: Row[Any], callback: Callback, limits: RetryLimits) -> None:
+    """The run ends as its target says. What the first call brought is kept beside it."""
+    kept = None
+    if callback.result is not None:
+        kept = f'{{"answer":{row.answer or "null"},"callback":{_as_text(callback.result)}}}'
+        if len(kept.encode()) > RESULT_LIMIT:
+            kept = f'{{"answer":null,"callback":{_as_text(callback.result)}}}'
+    if callback.status == "success":
+        outcome = RunOutcome(RunEnd.SUCCESS, info=callback.message, result=kept)
+    else:
+        words = callback.message or "the target reported a failure"
+        outcome = RunOutcome(RunEnd.ERROR, info=words, result=kept)
+    specs = handlers.by_key(tx, row.region)
+    runs.settle(tx, CALLER, [holdings.ended(row, outcome, specs, "callback")], limits)
+
+
+# --- settled later -------------------------------------------------------------------------------
+
+
+def settle_kept(database: Database, ids: list[int], limits: RetryLimits) -> None:
+    """End those of these runs that wait and whose callback is already there."""
+
+    def settle(tx: Tx, task_id: int) -> None:
+        row = _row(tx, task_id)
+        if row is None or row.status != TaskState.WAITING_CALLBACK or row.callback is None:
+            return
+        _end(tx, row, msgspec.json.decode(row.callback, type=Callback), limits)
+
+    with_callback = database.read(
+        lambda tx: tx.execute(
+            select(task.c.id).where(
+                task.c.id.in_(ids), task.c.owner == CALLER, task.c.callback.is_not(None)
+            )
+        ).scalars()
+    )
+    for task_id in with_callback:
+        with suppress(RaceLost, PhaseChanged):  # cancelled, or settled by another, at this moment
+            database.write(partial(settle, task_id=task_id))
+
+
+_ANYONE_WAITS = (
+    select(task.c.id).where(task.c.region == bindparam("region"), task.c.owner == CALLER).limit(1)
+)
+
+
+def expire(database: Database, region: str, limits: RetryLimits, limit: int = 500) -> int:
+    """Fail the runs whose callback never came, and end those whose callback came too early."""
+
+    def look(tx: Tx) -> list[Row[Any]]:
+        if tx.execute(_ANYONE_WAITS, {"region": region}).first() is None:
+            return []  # as on most nodes at most times: one index entry was looked at
+        parts = [
+            select(task.c.id)
+            .where(
+                task.c.region == region,
+                task.c.owner == CALLER,
+                task.c.priority == priority,
+                task.c.due_at <= tx.now,
+            )
+            .limit(limit)
+            .subquery()
+            for priority in PRIORITIES
+        ]
+        ids = list(tx.execute(union_all(*(select(part) for part in parts))).scalars())
+        columns = (*holdings.COLUMNS, task.c.callback)
+        return list(tx.execute(select(*columns).where(task.c.id.in_(ids)))) if ids else []
+
+    rows = [row for row in database.read(look) if row.status == TaskState.WAITING_CALLBACK]
+    late = [row for row in rows if row.callback is None]
+    if early := [row.id for row in rows if row.callback is not None]:
+        settle_kept(database, early, limits)
+    if late:
+        specs = database.read(partial(handlers.by_key, region=region))
+        outcome = RunOutcome(
+            RunEnd.ERROR, info="no callback came in time", cause=Cause.CALLBACK_TIMEOUT
+        )
+        ended = [holdings.ended(row, outcome, specs, "reaper") for row in late]
+        lost = runs.release(database, CALLER, ended, limits, random.random())
+        return len(ended) - len(lost)
+    return 0

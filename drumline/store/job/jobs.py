@@ -1,0 +1,328 @@
+"""Jobs: definitions that recur, their versions, and who may decide about their firings.
+
+Whoever writes firings of a job, or decides about them, first moves the job's row: `decision` when
+it decides, `fired_until` when it materialises, `version` when it changes the definition, each from
+what it read. So all of them wait for each other, and who comes second starts again from what the
+first has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, bindparam, delete, exists, func, insert, select, tuple_, update
+
+from drumline.domain.jobs.firing import ConcurrencyPolicy, FailureAction, OverlapAction, Policies
+from drumline.domain.jobs.schedule import Schedule
+from drumline.domain.states import Cause, TaskState
+from drumline.errors import NameTaken, NotFound, VersionConflict
+from drumline.store.tables import NOBODY, TICKER, job, task
+from drumline.store.task.runs import RaceLost
+from drumline.store.tx import Tx, new_id
+
+ENABLED, DISABLED = "ENABLED", "DISABLED"
+LARGEST_ID = 2**63 - 1
+
+FOREVER = 2**62
+"""`fired_until` of a job that does not fire again unless it is changed."""
+
+RUN_COLUMNS = ("type", "target_type", "param", "retry", "priority", "timeout_ms", "env")
+"""What a run takes from its job as it stands."""
+
+
+def schedule_of(row: Row[Any]) -> Schedule:
+    """A job's schedule, whole."""
+    return Schedule.parse(
+        row.cron_expr,
+        row.timezone,
+        starts_at=row.starts_at,
+        ends_at=row.ends_at,
+        jitter_seconds=row.jitter_seconds,
+    )
+
+
+def policies_of(row: Row[Any]) -> Policies:
+    return Policies(
+        OverlapAction(row.overlap_action),
+        FailureAction(row.failure_action),
+        ConcurrencyPolicy(row.concurrency_policy),
+        row.max_concurrency,
+    )
+
+
+def run_values(row: Row[Any]) -> dict[str, Any]:
+    return {name: row._mapping[name] for name in RUN_COLUMNS}
+
+
+# --- defined -------------------------------------------------------------------------------------
+
+
+def create(tx: Tx, region: str, values: Mapping[str, Any]) -> int:
+    """A new job; its firings begin now."""
+    _free_name(tx, region, values["name"])
+    return new_id(
+        tx.execute(
+            insert(job).values(
+                **values,
+                region=region,
+                unique_name=unique_name(region, values["name"]),
+                deleted=False,
+                version=1,
+                decision=0,
+                fired_until=tx.now,
+                queued=False,
+                changed_at=tx.now,
+                created_at=tx.now,
+                updated_at=tx.now,
+            )
+        )
+    )
+
+
+def get(tx: Tx, region: str, key: int | str) -> Row[Any]:
+    """A job by its id or its name; what is both is a name. A deleted one is not there."""
+    here = select(job).where(job.c.region == region, job.c.deleted.is_(False))
+    row = None
+    if isinstance(key, str):
+        row = tx.execute(here.where(job.c.unique_name == unique_name(region, key))).first()
+    if row is None and (number := _as_id(key)):
+        row = tx.execute(here.where(job.c.id == number)).first()
+    if row is None:
+        raise NotFound(noun="job", id=key)
+    return row
+
+
+def rows_of(tx: Tx, ids: Sequence[int]) -> dict[int, Row[Any]]:
+    rows = tx.execute(select(job).where(job.c.id.in_(ids)))
+    return {row.id: row for row in rows}
+
+
+def listed(
+    tx: Tx, region: str, *, status: str | None = None, before: int | None = None, limit: int = 50
+) -> list[Row[Any]]:
+    """The newest jobs first, a page at a time."""
+    statement = select(job).where(job.c.region == region, job.c.deleted.is_(False))
+    if status is not None:
+        statement = statement.where(job.c.status == status)
+    if before is not None:
+        statement = statement.where(job.c.id < before)
+    return list(tx.execute(statement.order_by(job.c.id.desc()).limit(limit)))
+
+
+def change(tx: Tx, row: Row[Any], version: int | None, values: Mapping[str, Any]) -> None:
+    """Change a job and take its unstarted firings back: both, or neither.
+
+    The job's row comes first. A ticker that is just materialising this job either finds its
+    version gone, or has committed before us, and then we see its firings and take them back.
+    """
+    if version is not None and version != row.version:
+        raise VersionConflict(id=row.id, found=row.version, wanted=version)
+    if values.get("name", row.name) != row.name:
+        _free_name(tx, row.region, values["name"])
+        values = {**values, "unique_name": unique_name(row.region, values["name"])}
+    changed = tx.execute(
+        update(job)
+        .where(job.c.id == row.id, job.c.version == row.version)
+        .values(
+            **values,
+            version=row.version + 1,
+            decision=job.c.decision + 1,
+            fired_until=tx.now,
+            changed_at=tx.now,
+            updated_at=tx.now,
+        )
+    ).rowcount
+    if changed != 1:
+        raise RaceLost
+    now = tx.execute(select(job).where(job.c.id == row.id)).one()
+    _take_back(tx, now, stopped=now.status != row.status == ENABLED or now.deleted)
+
+
+def switch(tx: Tx, row: Row[Any], version: int | None, status: str) -> None:
+    """Enable or disable a job. What is so already stays as it is, with its firings."""
+    if row.status != status:
+        change(tx, row, version, {"status": status})
+    elif version is not None and version != row.version:
+        raise VersionConflict(id=row.id, found=row.version, wanted=version)
+
+
+def remove(tx: Tx, row: Row[Any], version: int | None = None) -> None:
+    """Delete softly: the name is free again, the runs stay."""
+    change(tx, row, version, {"status": DISABLED, "deleted": True, "unique_name": None})
+
+
+def _take_back(tx: Tx, row: Row[Any], stopped: bool) -> None:
+    """No firing starts any more as the job was before.
+
+    Those to come are deleted; a job that is still enabled has them computed anew. Of those whose
+    time has come, the undecided are over. What was let through or queued starts as the job is now,
+    or, if the job was stopped, not at all. Each gets another version: who has read it before
+    cannot start it.
+    """
+    unstarted = (
+        task.c.active_job_id == row.id,
+        task.c.attempt == 0,
+        task.c.status.in_([TaskState.SCHEDULED, TaskState.PENDING]),
+    )
+    tx.execute(delete(task).where(*unstarted, task.c.scheduled_at > tx.now))
+    now = {"version": task.c.version + 1, "updated_at": tx.now}
+    over = now | {"owner": NOBODY, "active_job_id": None, "finished_at": tx.now}
+    tx.execute(
+        update(task)
+        .where(*unstarted, task.c.owner == TICKER)
+        .values(
+            **over,
+            status=TaskState.SKIPPED,
+            cause=Cause.MISFIRE,
+            info="the job was changed before this firing was decided",
+        )
+    )
+    if stopped:
+        how = "deleted" if row.deleted else "disabled"
+        over |= {"status": TaskState.CANCEL, "cause": Cause.CANCELLED}
+        over["info"] = f"the job was {how} before this run started"
+        tx.execute(update(task).where(*unstarted).values(**over))
+    else:
+        tx.execute(update(task).where(*unstarted).values(**now, **run_values(row)))
+
+
+# --- moved on ------------------------------------------------------------------------------------
+
+
+class Glance(NamedTuple):
+    """Whether there is anything to look at. A ticker that has nothing to do asks for no more."""
+
+    behind: bool
+    """Firings of some job are not known far enough ahead."""
+    undecided: bool
+    following: bool
+    """There are jobs that fire after their own completion."""
+    queued: bool
+
+
+_HERE = job.c.region == bindparam("region")
+_ENABLED = _HERE & (job.c.status == ENABLED)
+_GLANCE = select(
+    exists().where(_ENABLED, job.c.by_clock.is_(True), job.c.fired_until < bindparam("until")),
+    exists().where(task.c.region == bindparam("region"), task.c.owner == TICKER),
+    exists().where(_ENABLED, job.c.by_clock.is_(False)),
+    exists().where(_HERE, job.c.queued.is_(True)),
+)
+
+
+def glance(tx: Tx, region: str, until: int) -> Glance:
+    """One statement, whatever it finds."""
+    return Glance(*map(bool, tx.execute(_GLANCE, {"region": region, "until": until}).one()))
+
+
+def to_materialise(tx: Tx, region: str, until: int, limit: int) -> list[Row[Any]]:
+    """Enabled jobs whose firings are not known up to this time, the most behind first."""
+    return list(
+        tx.execute(
+            select(job)
+            .where(
+                job.c.region == region,
+                job.c.status == ENABLED,
+                job.c.by_clock.is_(True),
+                job.c.fired_until < until,
+            )
+            .order_by(job.c.fired_until)
+            .limit(limit)
+        )
+    )
+
+
+def idle_after_completion(tx: Tx, region: str, limit: int) -> list[Row[Any]]:
+    """Enabled jobs that fire after each completion and have no run under way."""
+    active = exists().where(task.c.active_job_id == job.c.id)
+    return list(
+        tx.execute(
+            select(job)
+            .where(
+                job.c.region == region,
+                job.c.status == ENABLED,
+                job.c.by_clock.is_(False),
+                job.c.fired_until < FOREVER,
+                ~active,
+            )
+            .limit(limit)
+        )
+    )
+
+
+def with_queue(tx: Tx, region: str) -> list[int]:
+    """Jobs that have runs waiting for their turn."""
+    rows = tx.execute(select(job.c.id).where(job.c.region == region, job.c.queued.is_(True)))
+    return list(rows.scalars())
+
+
+def advance(tx: Tx, row: Row[Any], until: int) -> bool:
+    """Move fired_until, if the job is still as it was read."""
+    changed = tx.execute(
+        update(job)
+        .where(
+            job.c.id == row.id,
+            job.c.version == row.version,
+            job.c.fired_until == row.fired_until,
+        )
+        .values(fired_until=until)
+    ).rowcount
+    return changed == 1
+
+
+def begin_decision(tx: Tx, job_id: int) -> Row[Any]:
+    """The job as it is, with its decision number moved: until the commit nobody else decides."""
+    return begin_decisions(tx, [job_id])[job_id]
+
+
+def begin_decisions(tx: Tx, job_ids: Sequence[int]) -> dict[int, Row[Any]]:
+    """The same for many jobs at once. Raced: another has decided about one of them since."""
+    rows = rows_of(tx, job_ids)
+    read = [(row.id, row.decision) for row in rows.values()]
+    changed = tx.execute(
+        update(job)
+        # The ids alone say which index entries are looked at; the pairs compare.
+        .where(job.c.id.in_(sorted(rows)), tuple_(job.c.id, job.c.decision).in_(read))
+        .values(decision=job.c.decision + 1)
+    ).rowcount
+    if changed != len(job_ids):
+        raise RaceLost
+    return rows
+
+
+def note_queues(tx: Tx, rows: Iterable[tuple[Row[Any], bool]]) -> None:
+    """Remember which jobs have runs that wait for their turn. Part of their decisions."""
+    moved: dict[bool, list[int]] = {True: [], False: []}
+    for row, queued in rows:
+        if bool(row.queued) != queued:
+            moved[queued].append(row.id)
+    for queued, ids in moved.items():
+        if ids:
+            tx.execute(update(job).where(job.c.id.in_(ids)).values(queued=queued))
+
+
+def next_planned(tx: Tx, job_ids: list[int]) -> dict[int, int]:
+    """When each of these jobs fires next, as far as it is materialised."""
+    rows = tx.execute(
+        select(task.c.active_job_id, func.min(task.c.scheduled_at))
+        .where(task.c.active_job_id.in_(job_ids), task.c.scheduled_at > tx.now)
+        .group_by(task.c.active_job_id)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def unique_name(region: str, name: str) -> str:
+    return f"{region}/{name}"
+
+
+def _free_name(tx: Tx, region: str, name: str) -> None:
+    if tx.execute(select(job.c.id).where(job.c.unique_name == unique_name(region, name))).first():
+        raise NameTaken(name=name)
+
+
+def _as_id(key: int | str) -> int | None:
+    text = str(key)
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return number if (number := int(text)) <= LARGEST_ID else None

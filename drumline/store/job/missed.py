@@ -1,0 +1,150 @@
+"""Firings that were missed: nobody decided them in time, or nobody was there to start them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, delete, exists, insert, select, update
+
+from drumline.domain.jobs.firing import CatchUpMode, FiringKind, ListedFirings, Misfire, catch_up
+from drumline.domain.jobs.schedule import Schedule, Tally
+from drumline.domain.states import Cause, TaskState
+from drumline.store.job import jobs
+from drumline.store.job.firings import Plan, materialise, row_for
+from drumline.store.tables import ANYONE, NOBODY, TICKER, job, keeper, task
+from drumline.store.task.runs import RaceLost
+from drumline.store.tx import Tx
+
+S = TaskState
+SECOND = 1_000_000
+
+
+def grace(row: Row[Any]) -> int:
+    """How late a firing may be decided. Jitter makes it late on purpose."""
+    return int((row.misfire_grace_seconds + row.jitter_seconds) * SECOND)
+
+
+def is_late(row: Row[Any], scheduled_at: int, now: int) -> bool:
+    """Is this firing past its grace? One that follows a completion waits for no clock."""
+    return bool(row.by_clock) and scheduled_at < now - grace(row)
+
+
+def settle(tx: Tx, job_id: int, bound: int) -> Misfire | None:
+    """Deal with all firings of a job that were missed up to now: one gap, one answer.
+
+    Some of them have rows, some were never materialised. As far as the job catches up they are
+    (made) ready to be decided; one row says how many are gone.
+    """
+    row = jobs.begin_decision(tx, job_id)
+    if row.status != jobs.ENABLED or not row.by_clock:
+        return None
+    known = tx.execute(
+        select(task.c.scheduled_at)
+        .where(
+            task.c.active_job_id == job_id,
+            task.c.owner == TICKER,
+            task.c.scheduled_at <= tx.now,
+        )
+        .order_by(task.c.scheduled_at)
+    ).scalars()
+    gap = _Gap(ListedFirings(tuple(known)), jobs.schedule_of(row), row.fired_until)
+    missed = catch_up(
+        gap,
+        fired_until=0,
+        now=tx.now,
+        grace_us=grace(row),
+        mode=CatchUpMode(row.catch_up_mode),
+        bound=bound,
+    )
+    if missed.misfire is not None:
+        tx.execute(
+            delete(task).where(
+                task.c.active_job_id == job_id,
+                task.c.owner == TICKER,
+                task.c.status == S.SCHEDULED,
+                task.c.scheduled_at <= missed.misfire.last,
+            )
+        )
+        tx.execute(insert(task).values(**_missed_row(tx, row, missed.misfire)))
+    if row.fired_until < tx.now:
+        missing = [t for t in missed.run if t > row.fired_until]
+        if not materialise(tx, [Plan(row, missing, tx.now)]):
+            raise RaceLost
+    return missed.misfire
+
+
+def _missed_row(tx: Tx, row: Row[Any], misfire: Misfire) -> dict[str, Any]:
+    return row_for(tx, row, misfire.last, misfire.last) | {
+        "status": S.SKIPPED,
+        "owner": NOBODY,
+        "active_job_id": None,
+        "cause": Cause.MISFIRE,
+        "info": misfire.reason,
+        "finished_at": tx.now,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Firings that have rows, and after them those that were not materialised yet."""
+
+    known: ListedFirings
+    schedule: Schedule
+    fired_until: int
+
+    def between(self, start_us: int, end_us: int) -> Iterator[int]:
+        yield from self.known.between(start_us, end_us)
+        yield from self.schedule.between(max(start_us, self.fired_until), end_us)
+
+    def tally(self, start_us: int, end_us: int, keep: int) -> Tally:
+        older = self.known.tally(start_us, end_us, keep)
+        newer = self.schedule.tally(max(start_us, self.fired_until), end_us, keep)
+        newest = (older.newest + newer.newest)[-keep:]
+        return Tally(older.count + newer.count, older.first or newer.first, newest)
+
+
+def unstarted(tx: Tx, region: str, limit: int) -> list[int]:
+    """Firings that were let through and missed all the same.
+
+    No worker lived between their time and the end of their grace: whatever stopped everything
+    stopped them. Behind a backlog they would have been waiting while workers lived, and wait on.
+    Runs that an operator asked for are not for a schedule to drop.
+    """
+    ends = task.c.due_at + job.c.misfire_grace_seconds * SECOND
+    worked = exists().where(
+        keeper.c.region == region, keeper.c.started_at <= ends, keeper.c.beat_at >= task.c.due_at
+    )
+    # From the jobs to their few active runs, never through a mountain of waiting tasks.
+    missed = (
+        select(task.c.id)
+        .join(job, job.c.id == task.c.active_job_id)
+        .where(
+            job.c.region == region,
+            job.c.by_clock.is_(True),
+            task.c.scheduled_at < tx.now,
+            task.c.status == S.PENDING,
+            task.c.owner == ANYONE,
+            task.c.attempt == 0,
+            task.c.fired_by == FiringKind.SCHEDULED,
+            ends < tx.now,
+            ~worked,
+        )
+        .limit(limit)
+    )
+    return list(tx.execute(missed).scalars())
+
+
+def recall(tx: Tx, ids: Sequence[int]) -> int:
+    """Make firings undecided again, to be judged like any other that was missed."""
+    return tx.execute(
+        update(task)
+        .where(
+            task.c.id.in_(ids),
+            task.c.owner == ANYONE,
+            task.c.status == S.PENDING,
+            task.c.attempt == 0,
+        )
+        .values(status=S.SCHEDULED, owner=TICKER, version=task.c.version + 1, updated_at=tx.now)
+    ).rowcount

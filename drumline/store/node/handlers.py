@@ -1,0 +1,89 @@
+"""What runners can run, as they announced it: submissions are checked against this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import bindparam, select
+
+from drumline.domain.policy import HandlerSpec
+from drumline.domain.sweeps.sweep import HOOKS, PARTS
+from drumline.errors import AmbiguousHandler, UnknownHandler, WrongUse
+from drumline.store.tables import handler
+from drumline.store.tx import Tx
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(HandlerSpec).decode
+
+
+def announce(tx: Tx, region: str, manifest: Sequence[HandlerSpec]) -> None:
+    """Write a runner's manifest; later words replace earlier ones."""
+    rows = [
+        {
+            "region": region,
+            "target_type": spec.target_type,
+            "type": spec.type,
+            "spec": _encode(spec),
+            "updated_at": tx.now,
+        }
+        for spec in manifest
+    ]
+    if rows:
+        tx.execute(tx.dialect.upsert(handler), rows)
+
+
+_KNOWN = (
+    select(handler.c.spec)
+    .where(handler.c.region == bindparam("region"))
+    .order_by(handler.c.target_type, handler.c.type)
+)
+_OF_TYPE = _KNOWN.where(handler.c.type == bindparam("type"))
+
+
+def known(tx: Tx, region: str, type: str | None = None) -> list[HandlerSpec]:
+    """All of them, or those of one type."""
+    statement = _KNOWN if type is None else _OF_TYPE
+    return [_decode(spec) for (spec,) in tx.execute(statement, {"region": region, "type": type})]
+
+
+def visible(tx: Tx, region: str) -> list[HandlerSpec]:
+    """Those that can be named: the hooks of sweeps are nobody's to call."""
+    return [spec for spec in known(tx, region) if spec.target_type != HOOKS]
+
+
+def by_key(tx: Tx, region: str) -> dict[str, HandlerSpec]:
+    return {spec.key: spec for spec in known(tx, region)}
+
+
+def find(tx: Tx, region: str, type: str, target_type: str | None) -> HandlerSpec:
+    """The handler of a submission. Without a target type, the batch type must be unambiguous."""
+    of_type = known(tx, region, type)
+    fitting = [s for s in of_type if not _is_internal(s) and target_type in (None, s.target_type)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        served = ", ".join(spec.target_type for spec in fitting)
+        raise AmbiguousHandler(type=type, known=served)
+    if any(spec.sweep is not None for spec in of_type):
+        raise WrongUse(reason=f"{type!r} handles sweeps: use `drumline sweep create`.")
+    types = {spec.type for spec in known(tx, region) if not _is_internal(spec)}
+    raise UnknownHandler(
+        type=type,
+        target_type=target_type or "any",
+        known=", ".join(sorted(types)) or "none yet",
+    )
+
+
+def _is_internal(spec: HandlerSpec) -> bool:
+    """Is it a part of a sweep's?"""
+    return spec.target_type in (PARTS, HOOKS)
+
+
+def find_sweep(tx: Tx, region: str, type: str) -> HandlerSpec:
+    """The handler of a sweep."""
+    specs = {spec.type: spec for spec in known(tx, region) if spec.sweep is not None}
+    if type not in specs:
+        served = ", ".join(sorted(specs)) or "none yet"
+        raise WrongUse(reason=f"type: no runner handles sweeps of type {type!r}. Known: {served}.")
+    return specs[type]

@@ -1,0 +1,203 @@
+"""The writes of a partition that runs: opened once, then one checkpoint after the other.
+
+Each is fenced like every write of a run, and locks its task while it writes. The stored start
+never moves back; a checkpoint that comes twice changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Row, bindparam, func, insert, select, update
+
+from drumline.domain.sweeps import sweep as rules
+from drumline.domain.sweeps.partition import LogLine, PartitionDirectives, PartitionInfo
+from drumline.domain.sweeps.sweep import SweepState
+from drumline.store.database import Database
+from drumline.store.node.keepers import KeeperState
+from drumline.store.sweep import sweeps
+from drumline.store.tables import keeper, sweep, sweep_failed, sweep_log, sweep_part, task
+from drumline.store.tx import Tx
+
+FAILED_KEPT = 10_000
+"""Failed indexes that are kept of a partition, the first ones."""
+
+
+class HeldPartition(msgspec.Struct, frozen=True):
+    """By whom, and under which fence, a partition's task is held."""
+
+    keeper_id: int
+    task_id: int
+    fence: int
+
+
+class PartitionCheckpoint(msgspec.Struct, frozen=True):
+    """How far a partition is, and what it has to say."""
+
+    start: int
+    errors: int
+    failed: tuple[int, ...] = ()
+    log: tuple[LogLine, ...] = ()
+    extra: str | None = None
+    speed: float = 0.0
+    stuck: tuple[int, ...] = ()
+
+
+def open_part(database: Database, held: HeldPartition) -> PartitionInfo | None:
+    """All that is needed to go on with a partition; none if it is not ours any more."""
+    return database.write(partial(_open, held=held))
+
+
+def _open(tx: Tx, held: HeldPartition) -> PartitionInfo | None:
+    if not _is_ours(tx, held, progress=False):
+        return None
+    part = _part(tx, held.task_id)
+    tx.execute(
+        update(sweep_part)
+        .where(sweep_part.c.id == part.id)
+        .values(running=True, speed=0.0, updated_at=tx.now)
+    )
+    row = tx.execute(select(sweep).where(sweep.c.id == part.sweep_id)).one()
+    return PartitionInfo(
+        sweep_id=row.id,
+        name=row.name,
+        number=part.number,
+        end=part.end_index,
+        start=part.start_index,
+        errors=part.errors,
+        stuck=_stuck(part),
+        extra=row.extra,
+        source=sweeps.source_of(row),
+        live=_live(tx, row, part),
+    )
+
+
+def checkpoint(
+    database: Database, held: HeldPartition, flush: PartitionCheckpoint
+) -> PartitionDirectives | None:
+    """Store how far a partition is; what is to be done from now on. None: it is not ours."""
+    return database.write(partial(_store, held=held, flush=flush))
+
+
+def _store(tx: Tx, held: HeldPartition, flush: PartitionCheckpoint) -> PartitionDirectives | None:
+    part = _part(tx, held.task_id)
+    if part is None or not _is_ours(tx, held, progress=flush.start > part.start_index):
+        return None
+    part = _part(tx, held.task_id)  # as it is while its task is locked
+    values: dict[str, Any] = {"speed": flush.speed, "updated_at": tx.now}
+    if flush.start > part.start_index:
+        room = FAILED_KEPT - part.failed_kept
+        failed = [item for item in flush.failed if item >= part.start_index][: max(0, room)]
+        _keep_failed(tx, part.sweep_id, failed)
+        values |= {
+            "start_index": flush.start,
+            "errors": flush.errors,
+            "failed_kept": part.failed_kept + len(failed),
+        }
+    stuck = {item for item in (*_stuck(part), *flush.stuck) if item >= flush.start}
+    values["stuck"] = msgspec.json.encode(sorted(stuck)).decode() if stuck else None
+    tx.execute(update(sweep_part).where(sweep_part.c.id == part.id).values(**values))
+    if flush.log:
+        tx.execute(
+            insert(sweep_log),
+            [
+                {"sweep_id": part.sweep_id, "item": line.item, "message": line.message,
+                 "created_at": tx.now}
+                for line in flush.log
+            ],
+        )  # fmt: skip
+    if flush.extra is not None:
+        tx.execute(update(sweep).where(sweep.c.id == part.sweep_id).values(extra=flush.extra))
+    row = tx.execute(select(sweep).where(sweep.c.id == part.sweep_id)).one()
+    return _live(tx, row, part)
+
+
+def _is_ours(tx: Tx, held: HeldPartition, progress: bool) -> bool:
+    """Lock the task under its fence. Progress clears its deaths: what it met so far, it passed."""
+    rest = {"deaths": 0} if progress else {}
+    changed = tx.execute(
+        update(task)
+        .where(task.c.id == held.task_id, task.c.owner == held.keeper_id)
+        .where(task.c.fence == held.fence)
+        .values(updated_at=tx.now, **rest)
+    ).rowcount
+    return changed == 1
+
+
+def _part(tx: Tx, task_id: int) -> Any:
+    return tx.execute(select(sweep_part).where(sweep_part.c.task_id == task_id)).first()
+
+
+def _stuck(part: Row[Any]) -> tuple[int, ...]:
+    return msgspec.json.decode(part.stuck or "[]", type=tuple[int, ...])
+
+
+def _keep_failed(tx: Tx, sweep_id: int, failed: list[int]) -> None:
+    if failed:
+        tx.execute(
+            insert(sweep_failed),
+            [{"sweep_id": sweep_id, "item": item, "created_at": tx.now} for item in failed],
+        )
+
+
+def _live(tx: Tx, row: Row[Any], part: Row[Any]) -> PartitionDirectives:
+    others = tx.execute(
+        select(
+            func.count().label("parts"),
+            func.coalesce(func.sum(sweep_part.c.running), 0).label("running"),
+            func.coalesce(func.sum(sweep_part.c.errors), 0).label("errors"),
+        ).where(sweep_part.c.sweep_id == row.id, sweep_part.c.id != part.id)
+    ).one()
+    partitions = others.parts + 1
+    parallel = row.parallel
+    if parallel is not None:
+        parallel = max(1, rules.share_of_parallel(parallel, partitions, part.number))
+    return PartitionDirectives(
+        stop=row.state != SweepState.RUNNING,
+        rate=rules.share_of_rate(row.rate, int(others.running) + 1),
+        parallel=parallel,
+        serial=row.parallel in (None, 1) and partitions == 1,
+        budget=row.errors,
+        at_start=row.errors_at_start,
+        others=int(others.errors),
+    )
+
+
+class SweepDemand(NamedTuple):
+    """What a node's share of the sweeps is to be reckoned from."""
+
+    wanted: int = 0
+    """Partitions that run or wait to."""
+    nodes: int = 0
+    """Nodes on which keepers live."""
+    here: int = 0
+    """Partitions that keepers of this node hold."""
+
+
+_WANTED = (
+    select(func.count())
+    .select_from(sweep_part)
+    .join(sweep, sweep.c.id == sweep_part.c.sweep_id)
+    .where(sweep_part.c.task_id.is_not(None), sweep.c.region == bindparam("region"))
+)
+
+
+def demand(tx: Tx, region: str, node: str) -> SweepDemand:
+    wanted = tx.execute(_WANTED, {"region": region}).scalar_one()
+    if not wanted:
+        return SweepDemand()
+    nodes = select(func.count(keeper.c.node.distinct())).where(
+        keeper.c.region == region, keeper.c.state == KeeperState.ALIVE
+    )
+    here = (
+        select(func.count())
+        .select_from(sweep_part)
+        .join(task, task.c.id == sweep_part.c.task_id)
+        .join(keeper, keeper.c.id == task.c.owner)
+        .where(keeper.c.region == region, keeper.c.node == node)
+    )
+    return SweepDemand(
+        int(wanted), int(tx.execute(nodes).scalar_one()), int(tx.execute(here).scalar_one())
+    )

@@ -1,0 +1,158 @@
+"""What the end of a run means for its sweep, in the transaction that writes the end.
+
+A partition's task that is over for good leaves its partition done or stopped short; a hook's
+lets the sweep go on, or not. The sweep's row is locked before the tasks': see `sweeps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import Row, select, update
+
+from drumline.domain.release import ReleaseDecision
+from drumline.domain.states import FINISHED, TaskState
+from drumline.domain.sweeps.partition import HookEnd, PartitionEnd
+from drumline.domain.sweeps.sweep import Initiator, SweepState
+from drumline.store.sweep import sweeps
+from drumline.store.tables import sweep, sweep_part
+from drumline.store.tx import Tx
+
+if TYPE_CHECKING:
+    from drumline.store.task.runs import FinishedRun
+
+Owners = Mapping[int, int]
+"""Tasks by id, and the sweeps that they belong to."""
+
+
+def lock(tx: Tx, task_ids: Sequence[int]) -> Owners:
+    """Find the sweeps of these tasks and lock them."""
+    parts = tx.execute(
+        select(sweep_part.c.task_id, sweep_part.c.sweep_id).where(
+            sweep_part.c.task_id.in_(task_ids)
+        )
+    )
+    hooks = tx.execute(
+        select(sweep.c.hook_task_id, sweep.c.id).where(sweep.c.hook_task_id.in_(task_ids))
+    )
+    owners: dict[int, int] = {row[0]: row[1] for row in (*parts, *hooks)}
+    for sweep_id in sorted(set(owners.values())):
+        sweeps.locked(tx, sweep_id)
+    return owners
+
+
+def settle(
+    tx: Tx, owners: Owners, ended: Sequence[FinishedRun], verdicts: Mapping[int, ReleaseDecision]
+) -> None:
+    """Take the ends of these runs to their sweeps."""
+    for run in ended:
+        if run.id not in owners:
+            continue
+        row = tx.execute(select(sweep).where(sweep.c.id == owners[run.id])).one()
+        if row.hook_task_id == run.id:
+            _hook_ended(tx, row, run, verdicts[run.id])
+        else:
+            _part_ended(tx, row, run, verdicts[run.id])
+
+
+# --- partitions ----------------------------------------------------------------------------------
+
+
+def _part_ended(tx: Tx, row: Row[Any], run: FinishedRun, verdict: ReleaseDecision) -> None:
+    over = verdict.status in FINISHED
+    this = sweep_part.c.task_id == run.id
+    part = tx.execute(select(sweep_part).where(this)).one()
+    rest = {"task_id": None} if over else {}
+    tx.execute(
+        update(sweep_part).where(this).values(running=False, speed=0.0, updated_at=tx.now, **rest)
+    )
+    if not over:
+        return
+    if part.start_index >= part.end_index or row.state != SweepState.RUNNING:
+        sweeps.conclude(tx, row)
+        return
+    end = (
+        _decoded(run.outcome.result, PartitionEnd) if verdict.status is TaskState.SUCCESS else None
+    )
+    if end is None or end.reason is None:
+        where = f"partition {part.number} at index {part.start_index:,}"
+        sweeps.stop(tx, row, Initiator.RUNNER, f"{where}: {_reason(verdict)}")
+    else:
+        sweeps.stop(tx, row, Initiator.HANDLER if end.by_handler else Initiator.RUNNER, end.reason)
+
+
+def _reason(verdict: ReleaseDecision) -> str:
+    """Why a task that did not succeed did not, in a line."""
+    said = (verdict.info or "").strip().partition("\n")[0]
+    what = "was cancelled" if verdict.status is TaskState.CANCEL else "failed"
+    if verdict.cause is not None and verdict.cause != "error":
+        what = f"{what} ({verdict.cause})"
+    return f"its task {what}: {said}" if said else f"its task {what}"
+
+
+# --- hooks ---------------------------------------------------------------------------------------
+
+
+def _hook_ended(tx: Tx, row: Row[Any], run: FinishedRun, verdict: ReleaseDecision) -> None:
+    if verdict.status not in FINISHED:
+        return
+    if row.state == SweepState.STOPPING:
+        row = sweeps.change(tx, row, None, {"hook_task_id": None})
+        sweeps.conclude(tx, row)
+        return
+    end = _decoded(run.outcome.result, HookEnd) if verdict.status is TaskState.SUCCESS else None
+    creating = row.state == SweepState.CREATED
+    if end is None:
+        reason = f"its {'create' if creating else 'prepare'} hook broke: {_reason(verdict)}"
+        target = SweepState.FAILED if creating else SweepState.STOPPED
+        by = Initiator.HANDLER if creating else Initiator.RUNNER
+        _ended(tx, row, target, by, reason)
+    elif end.refused is not None:
+        _ended(tx, row, SweepState.FAILED, Initiator.HANDLER, end.refused)
+    elif creating:
+        sweeps.change(tx, row, None, {"hook_task_id": None, "checked": True})
+    elif (problem := _changed_source(row, end)) is not None:
+        _ended(tx, row, SweepState.STOPPED, Initiator.RUNNER, problem)
+    else:
+        _prepared(tx, row, end)
+
+
+def _prepared(tx: Tx, row: Row[Any], end: HookEnd) -> None:
+    values: dict[str, Any] = {"hook_task_id": None}
+    if end.total is not None:
+        values |= {"total": end.total, "identity": end.identity}
+        values["end_index"] = row.end_index or end.total
+    if end.extra is not None:
+        values["extra"] = end.extra
+    row = sweeps.change(tx, row, None, values)
+    if end.later is not None:
+        sweeps.ask_again(tx, row, end.later)
+    elif not end.waits:
+        sweeps.begin(tx, row, Initiator.RUNNER)
+
+
+def _changed_source(row: Row[Any], end: HookEnd) -> str | None:
+    if end.total is None or row.total is None:
+        return None
+    if (row.total, row.identity) == (end.total, end.identity):
+        return None
+    return f"the source has changed: it had {row.total:,} items and has {end.total:,} now"
+
+
+def _ended(tx: Tx, row: Row[Any], target: SweepState, by: Initiator, reason: str) -> None:
+    finished = tx.now if target is SweepState.FAILED else None
+    sweeps.move(
+        tx,
+        row,
+        target,
+        by,
+        hook_task_id=None,
+        reason=reason[: sweeps.REASON_LIMIT],
+        finished_at=finished,
+    )
+
+
+def _decoded(text: str | None, kind: type[Any]) -> Any:
+    return None if text is None else msgspec.json.decode(text, type=kind)

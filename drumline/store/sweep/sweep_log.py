@@ -1,0 +1,74 @@
+"""What is kept of a sweep's items: log lines and failed indexes, both bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, delete, select
+
+from drumline.domain.sweeps.sweep import ACTIVE, ENDED
+from drumline.store.tables import sweep, sweep_failed, sweep_log, sweep_part
+from drumline.store.tx import Tx
+
+LINES_KEPT = 10_000
+"""Lines of one sweep, the newest."""
+CHUNK = 1_000
+RECENTLY = 3_600_000_000
+"""Microseconds after its end in which a sweep's lines are still looked at."""
+
+
+def lines(
+    tx: Tx, sweep_id: int, item: int | None, before: int | None, limit: int
+) -> list[Row[Any]]:
+    """The newest lines first, a page at a time."""
+    statement = select(sweep_log).where(sweep_log.c.sweep_id == sweep_id)
+    if item is not None:
+        statement = statement.where(sweep_log.c.item == item)
+    if before is not None:
+        statement = statement.where(sweep_log.c.id < before)
+    return list(tx.execute(statement.order_by(sweep_log.c.id.desc()).limit(limit)))
+
+
+def failed(tx: Tx, sweep_id: int, after: int | None, limit: int) -> list[Row[Any]]:
+    """The lowest failed indexes first, a page at a time."""
+    statement = select(sweep_failed).where(sweep_failed.c.sweep_id == sweep_id)
+    if after is not None:
+        statement = statement.where(sweep_failed.c.item > after)
+    return list(tx.execute(statement.order_by(sweep_failed.c.item).limit(limit)))
+
+
+# --- retention -----------------------------------------------------------------------------------
+
+
+def prune_lines(tx: Tx, region: str) -> int:
+    """Delete a chunk of the lines that a sweep has beyond the newest so many."""
+    grows = sweep.c.state.in_(sorted(ACTIVE)) | (sweep.c.updated_at > tx.now - RECENTLY)
+    for sweep_id in tx.execute(select(sweep.c.id).where(sweep.c.region == region, grows)).scalars():
+        this = sweep_log.c.sweep_id == sweep_id
+        newest = select(sweep_log.c.id).where(this).order_by(sweep_log.c.id.desc())
+        edge = tx.execute(newest.offset(LINES_KEPT).limit(1)).scalar()
+        if edge is None:
+            continue
+        old = select(sweep_log.c.id).where(this, sweep_log.c.id <= edge).order_by(sweep_log.c.id)
+        ids = list(tx.execute(old.limit(CHUNK)).scalars())
+        return tx.execute(delete(sweep_log).where(sweep_log.c.id.in_(ids))).rowcount
+    return 0
+
+
+def prune_sweeps(tx: Tx, region: str, before: int) -> int:
+    """Delete a chunk of what is left of one sweep that ended long ago, its row at last."""
+    over = (
+        sweep.c.region == region,
+        sweep.c.state.in_(sorted(ENDED)),
+        sweep.c.finished_at < before,
+    )
+    sweep_id = tx.execute(select(sweep.c.id).where(*over).order_by(sweep.c.id).limit(1)).scalar()
+    if sweep_id is None:
+        return 0
+    for table, key in ((sweep_log, sweep_log.c.id), (sweep_failed, sweep_failed.c.item)):
+        some = select(key).where(table.c.sweep_id == sweep_id).order_by(key).limit(CHUNK)
+        if keys := list(tx.execute(some).scalars()):
+            chunk = delete(table).where(table.c.sweep_id == sweep_id, key.in_(keys))
+            return tx.execute(chunk).rowcount
+    tx.execute(delete(sweep_part).where(sweep_part.c.sweep_id == sweep_id))
+    return tx.execute(delete(sweep).where(sweep.c.id == sweep_id)).rowcount

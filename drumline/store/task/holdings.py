@@ -1,0 +1,109 @@
+"""What keepers hold: looked at, to be stopped, and given back when its keeper is no more."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, bindparam, select
+
+from drumline.domain.policy import HandlerSpec, Retry
+from drumline.domain.release import RetryLimits, RunEnd, RunOutcome
+from drumline.domain.states import TaskState
+from drumline.store.database import Database
+from drumline.store.node import handlers
+from drumline.store.tables import task
+from drumline.store.task.runs import STOP_KILL, FinishedRun, release
+from drumline.store.tx import Tx
+
+GROUP = 500
+
+COLUMNS = (
+    task.c.id,
+    task.c.fence,
+    task.c.status,
+    task.c.batch_id,
+    task.c.attempt,
+    task.c.retry_time,
+    task.c.failures,
+    task.c.deaths,
+    task.c.due_at,
+    task.c.type,
+    task.c.target_type,
+    task.c.started_at,
+    task.c.retry,
+    task.c.job_id,
+)
+
+
+def give_back(
+    database: Database,
+    region: str,
+    keeper_id: int,
+    limits: RetryLimits,
+    *,
+    died: Mapping[int, str] = MappingProxyType({}),
+    only: Collection[int] | None = None,
+) -> list[FinishedRun]:
+    """Free what a keeper holds. Those in `died` are charged with its death."""
+    rows = database.read(partial(of, region=region, keeper_id=keeper_id))
+    specs = database.read(partial(handlers.by_key, region=region))
+    over = []
+    for row in rows:
+        if only is None or row.id in only:
+            info = died.get(row.id)
+            outcome = (
+                RunOutcome(RunEnd.GIVEN_BACK) if info is None else RunOutcome(RunEnd.DIED, info)
+            )
+            over.append(ended(row, outcome, specs, f"keeper {keeper_id}"))
+    for start in range(0, len(over), GROUP):
+        release(database, keeper_id, over[start : start + GROUP], limits, random.random())
+    return over
+
+
+def ended(
+    row: Row[Any], outcome: RunOutcome, specs: Mapping[str, HandlerSpec], worker: str
+) -> FinishedRun:
+    """A held row as a run that is over."""
+    key = f"{row.target_type}/{row.type}"
+    return FinishedRun(
+        id=row.id,
+        fence=row.fence,
+        status=TaskState(row.status),
+        batch_id=row.batch_id,
+        attempt=row.attempt,
+        retry_time=row.retry_time,
+        failures=row.failures,
+        deaths=row.deaths,
+        due_at=row.due_at,
+        retry=None if row.retry is None else msgspec.json.decode(row.retry, type=Retry),
+        of_job=row.job_id is not None,
+        outcome=outcome,
+        handler=specs.get(key, HandlerSpec(row.target_type, row.type)),
+        worker=worker,
+        started_at=row.started_at,
+    )
+
+
+def of(tx: Tx, region: str, keeper_id: int) -> list[Row[Any]]:
+    """What a keeper holds, for the reaper to give back."""
+    return list(
+        tx.execute(select(*COLUMNS).where(task.c.region == region, task.c.owner == keeper_id))
+    )
+
+
+_STOPPED = select(task.c.id, task.c.fence).where(
+    task.c.region == bindparam("region"),
+    task.c.owner == bindparam("keeper_id"),
+    task.c.stop == STOP_KILL,
+)
+
+
+def to_be_stopped(tx: Tx, region: str, keeper_id: int) -> list[tuple[int, int]]:
+    """The (id, fence) of this keeper's runs that an operator wants killed."""
+    rows = tx.execute(_STOPPED, {"region": region, "keeper_id": keeper_id})
+    return [(row.id, row.fence) for row in rows]

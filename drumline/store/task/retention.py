@@ -1,0 +1,98 @@
+"""Retention: what is finished and old leaves in small chunks, so that nobody waits for it."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
+
+from drumline.domain.states import FINISHED, Phase
+from drumline.store.node.keepers import KeeperState, owns_tasks
+from drumline.store.tables import NOBODY, attempt, batch, keeper, request, result, task
+from drumline.store.tx import Tx
+
+CHUNK = 500
+
+
+def prune_tasks(tx: Tx, region: str, before: int) -> int:
+    """Delete a chunk of old finished tasks that belong to no batch."""
+    old = (
+        task.c.region == region,
+        task.c.owner == NOBODY,
+        task.c.batch_id.is_(None),
+        task.c.status.in_(sorted(FINISHED)),
+        task.c.finished_at < before,
+    )
+    chunk = select(task.c.id).where(*old, task.c.job_id.is_(None) | _surpassed()).limit(CHUNK)
+    return _delete_tasks(tx, list(tx.execute(chunk).scalars()), *old)
+
+
+def _surpassed() -> ColumnElement[bool]:
+    """A run of a job that its next decision does not ask for: not the last one that started, and
+    not the newest of all, which may be the skip that followed it."""
+    later = task.alias("later")
+    since = select(later.c.id).where(
+        later.c.job_id == task.c.job_id, later.c.scheduled_at > task.c.scheduled_at
+    )
+    started = since.where(later.c.started_at > 0).exists()
+    ended = since.where(later.c.finished_at > 0).exists()
+    return and_(ended, or_(task.c.started_at == 0, started))
+
+
+def prune_batches(tx: Tx, region: str, before: int) -> int:
+    """Delete a chunk of one old finished batch, its row when no task is left.
+
+    A load that was given up long ago goes the same way.
+    """
+    old = (
+        batch.c.region == region,
+        (batch.c.finished.is_(True)) | (batch.c.phase == Phase.LOADING),
+        batch.c.updated_at < before,
+    )
+    row = tx.execute(select(batch.c.id).where(*old).order_by(batch.c.id).limit(1)).first()
+    if row is None:
+        return 0
+    # Locked and looked at again: an operator may have begun to retry it or to roll it back.
+    same = update(batch).where(batch.c.id == row.id, *old).values(finished=batch.c.finished)
+    if tx.execute(same).rowcount != 1:
+        return 0
+    ids = [
+        member.id
+        for member in tx.execute(
+            select(task.c.id).where(task.c.batch_id == row.id).order_by(task.c.id).limit(CHUNK)
+        )
+    ]
+    if not ids:
+        return tx.execute(delete(batch).where(batch.c.id == row.id)).rowcount
+    return _delete_tasks(tx, ids)
+
+
+def prune_requests(tx: Tx, before: int) -> int:
+    ids = tx.execute(select(request.c.id).where(request.c.created_at < before).limit(CHUNK))
+    return tx.execute(delete(request).where(request.c.id.in_([row.id for row in ids]))).rowcount
+
+
+def prune_keepers(tx: Tx, region: str, before: int) -> int:
+    """Forget incarnations that ended long ago and of which nothing is left to give back."""
+    ids = tx.execute(
+        select(keeper.c.id)
+        .where(
+            keeper.c.region == region,
+            keeper.c.state != KeeperState.ALIVE,
+            keeper.c.beat_at < before,
+            ~owns_tasks(region),
+        )
+        .limit(CHUNK)
+    )
+    return tx.execute(delete(keeper).where(keeper.c.id.in_([row.id for row in ids]))).rowcount
+
+
+def _delete_tasks(tx: Tx, ids: list[int], *conditions: ColumnElement[bool]) -> int:
+    """Those of these tasks for which the conditions still hold, with all that is kept of them."""
+    if not ids:
+        return 0
+    deleted = tx.execute(delete(task).where(task.c.id.in_(ids), *conditions)).rowcount
+    if deleted < len(ids):
+        left = set(tx.execute(select(task.c.id).where(task.c.id.in_(ids))).scalars())
+        ids = [task_id for task_id in ids if task_id not in left]
+    tx.execute(delete(result).where(result.c.task_id.in_(ids)))
+    tx.execute(delete(attempt).where(attempt.c.task_id.in_(ids)))
+    return deleted

@@ -1,0 +1,369 @@
+"""The writes of a run: acquire, capture, release. Each one is fenced and counts its rows.
+
+A compare-and-set here is exact or not at all: if a write changes fewer rows than it was asked
+to, the transaction is rolled back, the rows are read, what was lost is left out, and the rest is
+tried again. So a commit whose fate was unknown is found done, and no counter is changed twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import BigInteger, Row, Update, bindparam, case, func, insert, select, update
+
+from drumline.domain.policy import HandlerSpec
+from drumline.domain.release import (
+    HeldRun,
+    ReleaseDecision,
+    RetryLimits,
+    RunEnd,
+    RunOutcome,
+    decide_release,
+)
+from drumline.domain.states import ACQUIRED, FINISHED, Phase, TaskState, check
+from drumline.domain.sweeps.sweep import HOOKS, PARTS
+from drumline.domain.task import DueTask
+from drumline.errors import MoreRowsThanAsked
+from drumline.store.admin import alarms
+from drumline.store.batch.batches import PhaseChanged, phases_of
+from drumline.store.database import Database
+from drumline.store.node import keepers
+from drumline.store.tables import ANYONE, CALLER, NOBODY, attempt, result, task
+from drumline.store.tx import Tx
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+NO_STOP, STOP_CANCEL, STOP_KILL = 0, 1, 2
+"""`task.stop`: what an operator asked of a task that is running."""
+
+
+class RaceLost(Exception):
+    """A write changed fewer rows than it was asked to: someone else was there first."""
+
+
+class FinishedRun(HeldRun, frozen=True, kw_only=True):
+    """A run that is over, with what its handler says about it."""
+
+    outcome: RunOutcome
+    handler: HandlerSpec
+    worker: str
+    started_at: int | None = None
+
+
+def acquire(database: Database, keeper_id: int, dues: Sequence[DueTask]) -> list[DueTask]:
+    """Take what can be taken of these tasks, in one commit. Losing some is normal.
+
+    Not for what the keeper holds already: that would be found to be its own, as after a commit
+    whose answer got lost, and be started a second time.
+    """
+    already: list[DueTask] = []
+    wanted = list({due.id: due for due in dues}.values())
+    while wanted:
+        try:
+            database.write(partial(_take, keeper_id=keeper_id, dues=wanted))
+            return sorted(already + wanted, key=lambda due: (-due.priority, due.due_at, due.id))
+        except RaceLost:
+            rows = database.read(partial(_look, ids=[due.id for due in wanted]))
+            mine = {i for i, row in rows.items() if row.owner == keeper_id}
+            already += [d for d in wanted if d.id in mine and rows[d.id].fence == d.fence]
+            free = {i: (r.version, r.status) for i, r in rows.items() if r.owner == ANYONE}
+            wanted = [due for due in wanted if free.get(due.id) == (due.version, due.status)]
+        except PhaseChanged as changed:
+            # While a rollback spreads, tasks of one batch wait for either phase.
+            phase = database.read(partial(phases_of, ids=[changed.batch_id]))
+            wanted = [
+                due
+                for due in wanted
+                if due.batch_id != changed.batch_id
+                or phase.get(due.batch_id) is _phase_for(ACQUIRED[due.status])
+            ]
+    return already
+
+
+def _take(tx: Tx, keeper_id: int, dues: Iterable[DueTask]) -> None:
+    keepers.touch(tx, keeper_id)
+    for (status, version), group in _grouped(dues, lambda due: (due.status, due.version)):
+        target = ACQUIRED[status]
+        _changed_all(
+            tx,
+            _ACQUIRE,
+            group,
+            {
+                "new_status": target,
+                "new_owner": keeper_id,
+                "now": tx.now,
+                "old_status": status,
+                "old_version": version,
+            },
+        )
+        for due in group:
+            tx.record_counter_change(due.batch_id, status, target, 1)
+            tx.require(due.batch_id, _phase_for(target))
+
+
+def _phase_for(held: TaskState) -> Phase:
+    """The phase in which a batch's tasks may be held like this."""
+    return Phase.ROLLBACK if held is TaskState.ROLLBACK_RUNNING else Phase.FORWARD
+
+
+_ACQUIRE = (
+    update(task)
+    .where(
+        task.c.id.in_(bindparam("ids", expanding=True)),
+        task.c.owner == ANYONE,
+        task.c.status == bindparam("old_status"),
+        task.c.version == bindparam("old_version"),
+    )
+    .values(
+        status=bindparam("new_status"),
+        owner=bindparam("new_owner"),
+        fence=task.c.version + 1,
+        version=task.c.version + 1,
+        attempt=task.c.attempt + 1,
+        started_at=bindparam("now"),
+        updated_at=bindparam("now"),
+        finished_at=0,
+    )
+)
+
+
+def capture(
+    database: Database, keeper_id: int, run_id: int, fence: int, before: str, after: str | None
+) -> bool:
+    """Keep what a handler found before it changes anything; the first capture stays."""
+
+    def work(tx: Tx) -> bool:
+        mine = (task.c.id == run_id, task.c.owner == keeper_id, task.c.fence == fence)
+        changed = tx.execute(
+            update(task)
+            .where(*mine, task.c.before_update.is_(None))
+            .values(before_update=before, after_update=after)
+        ).rowcount
+        if changed:
+            return True
+        return tx.execute(select(task.c.id).where(*mine)).first() is not None
+
+    return database.write(work)
+
+
+def release(
+    database: Database,
+    keeper_id: int,
+    ended: Sequence[FinishedRun],
+    limits: RetryLimits,
+    chance: float,
+) -> list[int]:
+    """Write what runs came to, in one commit. Returns the tasks that were no longer ours."""
+    lost: list[int] = []
+    todo = list(ended)
+    cancelled: set[int] = set()
+    phases: dict[int, Phase] = {}
+    while todo:
+        try:
+            database.write(
+                partial(
+                    _settle,
+                    keeper_id=keeper_id,
+                    ended=todo,
+                    limits=limits,
+                    chance=chance,
+                    cancelled=cancelled,
+                    phases=phases,
+                )
+            )
+            break
+        except RaceLost:
+            rows = database.read(partial(_look, ids=[run.id for run in todo]))
+            alive = database.read(partial(keepers.is_alive, keeper_id=keeper_id))
+            ours = {i for i, row in rows.items() if row.owner == keeper_id}
+            ours &= {run.id for run in todo if run.id in rows and rows[run.id].fence == run.fence}
+            cancelled = {i for i in ours if rows[i].stop != NO_STOP}
+            # Only the reaper takes from an owner, and only from a dead one. While we live, a row
+            # that left us was released by our own commit, whose answer got lost on the way.
+            if not alive:
+                lost += [run.id for run in todo if run.id not in ours]
+            todo = [run for run in todo if run.id in ours]
+        except PhaseChanged:
+            ids = sorted({run.batch_id for run in todo if run.batch_id is not None})
+            phases = database.read(partial(phases_of, ids=ids))
+    return lost
+
+
+def _settle(
+    tx: Tx,
+    keeper_id: int,
+    ended: Sequence[FinishedRun],
+    limits: RetryLimits,
+    chance: float,
+    cancelled: set[int],
+    phases: dict[int, Phase],
+) -> None:
+    verdicts: dict[int, ReleaseDecision] = {}
+    swept = [run.id for run in ended if run.handler.target_type in (PARTS, HOOKS)]
+    owners = _sweep_ends().lock(tx, swept) if swept else {}
+    for run in ended:
+        phase = _phase_for(run.status)
+        if run.batch_id is not None:
+            phase = phases.get(run.batch_id, phase)
+            tx.require(run.batch_id, phase)
+        verdicts[run.id] = verdict = decide_release(
+            run,
+            run.outcome,
+            run.handler,
+            limits,
+            cancelled=phase is Phase.CANCEL or run.id in cancelled,
+            now=tx.now,
+            chance=chance,
+        )
+        check(run.status, verdict.status)
+        tx.record_counter_change(run.batch_id, run.status, verdict.status, 1)
+    for (verdict, status, fence), group in _grouped(
+        ended, lambda run: (_without_result(verdicts[run.id]), run.status, run.fence)
+    ):
+        values: dict[str, Any] = {
+            "new_owner": _next_owner(verdict),
+            "now": tx.now,
+            "finished": tx.now if verdict.status in FINISHED else 0,
+            "failed": tx.now if verdict.cause else None,
+            "new_status": verdict.status,
+            "old_status": status,
+            "old_owner": keeper_id,
+            "old_fence": fence,
+            "most_stop": STOP_KILL if verdict.status is TaskState.CANCEL else NO_STOP,
+            "new_due_at": verdict.due_at,
+            "attempt": verdict.attempt,
+            "retry_time": verdict.retry_time,
+            "failures": verdict.failures,
+            "deaths": verdict.deaths,
+        }
+        if verdict.again and verdict.cause is None:
+            _changed_all(tx, _GIVE_BACK, group, values)
+            continue
+        values |= {"cause": verdict.cause, "info": verdict.info}
+        waits = verdict.status is TaskState.WAITING_CALLBACK
+        over = verdict.status in FINISHED
+        _changed_all(tx, _WAIT if waits else _FINISH if over else _RELEASE, group, values)
+    _keep(tx, ended, verdicts)
+    alarms.after_runs(tx, ended, verdicts)
+    if owners:
+        _sweep_ends().settle(tx, owners, ended, verdicts)
+
+
+def _sweep_ends() -> ModuleType:
+    """Who writes tasks imports us, and the end of a run of a sweep may write some."""
+    from drumline.store.sweep import sweep_ends
+
+    return sweep_ends
+
+
+def settle(tx: Tx, owner: int, ended: Sequence[FinishedRun], limits: RetryLimits) -> None:
+    """Write what runs came to, as part of a larger transaction. Raced: some have moved on."""
+    batch_ids = sorted({run.batch_id for run in ended if run.batch_id is not None})
+    phases = phases_of(tx, batch_ids) if batch_ids else {}
+    _settle(tx, owner, ended, limits, random.random(), cancelled=set(), phases=phases)
+
+
+def _without_result(verdict: ReleaseDecision) -> ReleaseDecision:
+    """Results have a table of their own: tasks that differ in them only are one statement."""
+    return verdict if verdict.result is None else msgspec.structs.replace(verdict, result=None)
+
+
+def _next_owner(verdict: ReleaseDecision) -> int:
+    if verdict.status is TaskState.WAITING_CALLBACK:
+        return CALLER
+    return ANYONE if verdict.again else NOBODY
+
+
+_MINE = (
+    task.c.id.in_(bindparam("ids", expanding=True)),
+    task.c.owner == bindparam("old_owner"),
+    task.c.fence == bindparam("old_fence"),
+    task.c.status == bindparam("old_status"),
+    task.c.stop <= bindparam("most_stop"),
+)
+_END = (
+    update(task)
+    .where(*_MINE)
+    .values(
+        status=bindparam("new_status"),
+        due_at=func.coalesce(bindparam("new_due_at", type_=BigInteger), task.c.due_at),
+        attempt=bindparam("attempt"),
+        retry_time=bindparam("retry_time"),
+        failures=bindparam("failures"),
+        deaths=bindparam("deaths"),
+        last_failure_at=func.coalesce(bindparam("failed"), task.c.last_failure_at),
+        owner=bindparam("new_owner"),
+        version=task.c.version + 1,
+        updated_at=bindparam("now"),
+        finished_at=bindparam("finished"),
+    )
+)
+_WAIT = _END.values(
+    cause=bindparam("cause"),
+    info=bindparam("info"),
+    due_at=case((task.c.callback.is_not(None), bindparam("now")), else_=bindparam("new_due_at")),
+)
+"""A callback that came early stays, and makes the run due at once: whatever becomes of us, the
+reaper finds it."""
+_GIVE_BACK = _END.values(callback=None)
+"""What is known of the last failure stays. A callback was meant for the attempt that ends here."""
+_RELEASE = _GIVE_BACK.values(cause=bindparam("cause"), info=bindparam("info"))
+_FINISH = _RELEASE.values(unique_key=None, active_job_id=None, stop=NO_STOP)
+
+
+def _keep(tx: Tx, ended: Sequence[FinishedRun], verdicts: dict[int, ReleaseDecision]) -> None:
+    """Results, and the attempts that did not succeed."""
+    results = [
+        {"task_id": run.id, "value": verdict.result}
+        for run in ended
+        if (verdict := verdicts[run.id]).result is not None
+    ]
+    if results:
+        tx.execute(tx.dialect.upsert(result), results)
+    failed = [
+        {
+            "task_id": run.id,
+            "attempt": run.attempt,
+            "cause": verdict.cause,
+            "info": verdict.info,
+            "worker": run.worker,
+            "started_at": run.started_at,
+            "finished_at": tx.now,
+        }
+        for run in ended
+        if (verdict := verdicts[run.id]).cause is not None
+        and run.outcome.end is not RunEnd.GIVEN_BACK
+    ]
+    if failed:
+        tx.execute(insert(attempt), failed)
+
+
+def _look(tx: Tx, ids: Sequence[int]) -> dict[int, Row[Any]]:
+    columns = (task.c.id, task.c.owner, task.c.fence, task.c.version, task.c.status, task.c.stop)
+    rows = tx.execute(select(*columns).where(task.c.id.in_(ids)))
+    return {row.id: row for row in rows}
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], K]) -> Iterable[tuple[K, list[T]]]:
+    groups: dict[K, list[T]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups.items()
+
+
+def _changed_all(
+    tx: Tx, statement: Update, group: Sequence[DueTask | FinishedRun], values: dict[str, Any]
+) -> None:
+    ids = sorted(item.id for item in group)
+    changed = tx.execute(statement, {"ids": ids, **values}).rowcount
+    if changed > len(ids):
+        raise MoreRowsThanAsked(asked=len(ids), changed=changed)
+    if changed < len(ids):
+        raise RaceLost
