@@ -28,7 +28,7 @@ import os, sys, time
 from pathlib import Path
 from actors.event_loop import Loop
 from actors.worker.keeper.runner_process import RunnerProcess
-from drumline import processes
+from drumline.system import processes
 from tests.process.runner_harness import HANDLERS, due
 
 processes.become_subreaper()

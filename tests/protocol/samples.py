@@ -55,7 +55,7 @@ def junk(chance: random.Random) -> Any:
         [
             None, True, -1, 2**64 - 1, -(2**63), 1e308, float("nan"), float("inf"), "", "x" * 300,
             b"\xff\xfe", [], [[]], {}, {"a": 1}, {1: 2}, {"\ud800".encode("utf-8", "replace"): 1},
-            msgspec.msgpack.Ext(5, b"??"), [[[[[[]]]]]], ["Hello"], "Bundle",
+            msgspec.msgpack.Ext(5, b"??"), [[[[[[]]]]]], ["Register"], "Bundle",
         ]
     )  # fmt: skip
 

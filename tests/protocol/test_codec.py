@@ -83,10 +83,10 @@ def test_random_bytes() -> None:
         (bytes([VERSION]), "truncated"),
         (codec.encode(Unregister()) + b"\x00", "trailing"),
         (bytes([VERSION]) + msgspec.msgpack.encode(["Nobody"]), "Nobody"),
-        (bytes([VERSION]) + msgspec.msgpack.encode(["Bye", "more"]), "length"),
-        (bytes([VERSION]) + msgspec.msgpack.encode(["Hello", "worker"]), "length"),
+        (bytes([VERSION]) + msgspec.msgpack.encode(["Unregister", "more"]), "length"),
+        (bytes([VERSION]) + msgspec.msgpack.encode(["Register", "worker"]), "length"),
         (bytes([VERSION]) + msgspec.msgpack.encode(["Feed", [[1, 2, 3]]]), "length"),
-        (bytes([VERSION]) + msgspec.msgpack.encode({"type": "Bye"}), "array"),
+        (bytes([VERSION]) + msgspec.msgpack.encode({"type": "Unregister"}), "array"),
     ],
 )
 def test_the_error_says_what_is_wrong(frame: bytes, reason: str) -> None:

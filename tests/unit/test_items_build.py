@@ -99,8 +99,8 @@ def test_a_part_is_cut_back_to_what_its_data_bears_out(
     Builder(tmp_path, "x", every=1).close()
     assert data.stat().st_size == resumes_at
     assert index.stat().st_size == header + 8 * (resumes_at // 10 + 1)
-    with Builder(tmp_path, "x", every=1) as builder:
-        assert (builder.offset, builder.lines) == (resumes_at, resumes_at // 10)
+    with Builder(tmp_path, "x", every=1) as resumed:
+        assert (resumed.offset, resumed.lines) == (resumes_at, resumes_at // 10)
 
 
 def test_a_resumed_build_does_not_begin_again(tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from drumline.domain import items_build
-items_build.SYNC_EVERY = 1_000
-builder = items_build.Builder(Path(sys.argv[1]), "x")
+from drumline.sweep_items import builder
+builder.SYNC_EVERY = 1_000
+builder = builder.Builder(Path(sys.argv[1]), "x")
 for n in range(builder.lines, builder.lines + 3_000):
     builder.feed(b"item %d\\n" % n)
 os.kill(os.getpid(), 9)
