@@ -12,14 +12,21 @@ from drumline import config
 from drumline.errors import DrumlineError, WrongUse
 from drumline.telemetry import logs
 
-KINDS = ("scanner", "dispatcher", "worker", "ticker", "reaper", "gateway")
+MODULES = {
+    "scanner": "actors.scanner",
+    "dispatcher": "actors.dispatcher.dispatcher",
+    "worker": "actors.worker.keeper",
+    "ticker": "actors.ticker",
+    "reaper": "actors.reaper",
+    "gateway": "actors.gateway.gateway",
+}
 
 
 def main(name: str) -> None:
     """A worker is called worker-1, worker-2 …; the others by their kind."""
     kind = name.partition("-")[0]
-    if kind not in KINDS:
-        raise WrongUse(reason=f"there is no actor {name!r}; known: {', '.join(KINDS)}")
+    if kind not in MODULES:
+        raise WrongUse(reason=f"there is no actor {name!r}; known: {', '.join(MODULES)}")
     settings = config.load()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us all
     metrics_dir = settings.run_path / "metrics"
@@ -27,7 +34,7 @@ def main(name: str) -> None:
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)  # read when metrics are imported
     logs.configure(name, settings.log_level)
     log = structlog.get_logger()
-    actor = importlib.import_module(f"actors.{kind}")
+    actor = importlib.import_module(MODULES[kind])
     try:
         actor.run(settings, name) if kind == "worker" else actor.run(settings)
     except DrumlineError as error:

@@ -1,3 +1,1 @@
 """The dispatcher process."""
-
-from actors.dispatcher.dispatcher import run as run

@@ -1,3 +1,1 @@
 """The gateway process: the control socket and the web server."""
-
-from actors.gateway.gateway import run as run

@@ -58,7 +58,8 @@ def test_the_entry_point_gives_the_exit_code(nowhere: Path) -> None:
 )
 def test_help_and_wrong_use_import_nothing_heavy(line: list[str]) -> None:
     script = (
-        "import sys; from drumline.cli import main as cli; cli.run(cli.tree(sys.argv[1]), sys.argv[1:]); "
+        "import sys; from drumline.cli import main as cli; "
+        "cli.run(cli.tree(sys.argv[1]), sys.argv[1:]); "
         "sys.stdout.write('\\n' + ' '.join(sys.modules))"
     )
     done = subprocess.run(

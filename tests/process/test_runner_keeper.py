@@ -26,13 +26,13 @@ def wait_for(condition: Callable[[], object], seconds: float = PATIENCE) -> None
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from actors.event_loop import Loop
-from actors.worker.keeper.runner_process import RunnerProcess
+from actors.event_loop import EventLoop
+from actors.worker.runner_process import RunnerProcess
 from drumline.system import processes
 from tests.process.runner_harness import HANDLERS, due
 
 processes.become_subreaper()
-loop = Loop()
+loop = EventLoop()
 def received(frame):
     runner.sync.hand([due(1, sys.argv[2], sys.argv[3])])
     loop.call_every(0.005, tell)

@@ -8,14 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from drumline import settings_reference
-from drumline.config import Settings, load
+from drumline.config import Settings, load, reference
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_setting_is_documented_under_a_heading() -> None:
-    documented = settings_reference.settings()
+    documented = reference.settings()
     assert [setting.name for setting in documented] == list(Settings.__struct_fields__)
     for setting in documented:
         assert setting.section, setting.name
@@ -25,7 +24,7 @@ def test_every_setting_is_documented_under_a_heading() -> None:
 
 def test_the_settings_page_is_up_to_date() -> None:
     page = (ROOT / "docs/reference/settings.md").read_text()
-    assert page == settings_reference.page(), "run bin/docs"
+    assert page == reference.page(), "run bin/docs"
 
 
 @pytest.mark.parametrize(
@@ -41,13 +40,13 @@ def test_the_settings_page_is_up_to_date() -> None:
     ],
 )
 def test_defaults_and_ranges_come_from_the_class(name: str, default: str, valid: str) -> None:
-    (found,) = [setting for setting in settings_reference.settings() if setting.name == name]
+    (found,) = [setting for setting in reference.settings() if setting.name == name]
     assert (found.default, found.valid) == (default, valid)
 
 
 def test_the_file_of_init_names_every_setting_and_changes_only_the_imports(tmp_path: Path) -> None:
     file = tmp_path / "drumline.toml"
-    text = settings_reference.init_file("handlers")
+    text = reference.init_file("handlers")
     file.write_text(text)
     assert load({}, file) == msgspec.structs.replace(Settings(), imports=("handlers",))
     set_lines = [line.removeprefix("# ") for line in text.splitlines() if " = " in line]
@@ -59,8 +58,8 @@ def test_the_file_of_init_names_every_setting_and_changes_only_the_imports(tmp_p
 
 
 def test_the_tables_of_the_file_of_init_are_valid_when_uncommented(tmp_path: Path) -> None:
-    text = settings_reference.init_file("handlers")
-    examples = [setting.example for setting in settings_reference.settings() if setting.example]
+    text = reference.init_file("handlers")
+    examples = [setting.example for setting in reference.settings() if setting.example]
     for example in examples:
         commented = "".join(f"# {line}\n" for line in example.splitlines())
         assert commented in text

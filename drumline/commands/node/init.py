@@ -67,12 +67,11 @@ register("server", Resize)
 @groups.root.command("init", epilog="drumline init")
 def init() -> None:
     """Write drumline.toml and an example handlers.py here. Nothing is overwritten."""
-    from drumline import settings_reference
-    from drumline.config import FILE_NAME
+    from drumline.config import FILE_NAME, reference
     from drumline.errors import Conflict
 
     files = {
-        Path(FILE_NAME): settings_reference.init_file("handlers"),
+        Path(FILE_NAME): reference.init_file("handlers"),
         Path("handlers.py"): HANDLERS,
     }
     there = [str(path) for path in files if path.exists()]
