@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from drumline.domain.jobs.cron import BadCron
+from drumline.domain.jobs.cron_syntax import BadCron
 from drumline.errors import Conflict, DrumlineError, WrongUse
 
 log = structlog.get_logger()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from calendar import monthrange
 from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -29,6 +31,12 @@ class Field:
 
     text: str
     values: frozenset[int]
+    last_day: bool = False
+    nth_weekdays: frozenset[tuple[int, int]] = frozenset()
+    """Weekday and which one of the month; LAST for the last."""
+
+
+LAST = -1
 
 
 @st.composite
@@ -65,6 +73,22 @@ weekday_fields = st.one_of(
     st.just(Field("5-7", frozenset({5, 6, 0}))),
     st.just(Field("SUN,3", frozenset({0, 3}))),
 )
+nth_weekday_fields = st.lists(
+    st.tuples(st.integers(0, 6), st.sampled_from([1, 2, 3, 4, 5, LAST])), min_size=1, max_size=3
+).map(
+    lambda pairs: Field(
+        ",".join(f"L{day}" if nth == LAST else f"{day}#{nth}" for day, nth in pairs),
+        frozenset(),
+        nth_weekdays=frozenset(pairs),
+    )
+)
+last_day_fields = st.sampled_from(
+    [
+        Field("L", frozenset(), last_day=True),
+        Field("15,L", frozenset({15}), last_day=True),
+        Field("L,1-3", frozenset({1, 2, 3}), last_day=True),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -83,9 +107,19 @@ class Expression:
             for f in (self.second, self.minute, self.hour, self.day, self.month, self.weekday)
         )
 
+    @property
+    def cronsim_text(self) -> str:
+        """cronsim writes 5L for the last Friday."""
+        return re.sub(r"L(\d)", r"\1L", self.text)
+
     def matches(self, local: datetime) -> bool:
-        by_day = local.day in self.day.values
-        by_weekday = local.isoweekday() % 7 in self.weekday.values
+        weekday, length = local.isoweekday() % 7, monthrange(local.year, local.month)[1]
+        by_day = local.day in self.day.values or (self.day.last_day and local.day == length)
+        by_weekday = (
+            weekday in self.weekday.values
+            or (weekday, (local.day - 1) // 7 + 1) in self.weekday.nth_weekdays
+            or ((weekday, LAST) in self.weekday.nth_weekdays and local.day + 7 > length)
+        )
         if "*" in (self.day.text[0], self.weekday.text[0]):
             on_day = by_day and by_weekday
         else:

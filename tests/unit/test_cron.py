@@ -1,49 +1,107 @@
-"""Cron against cronsim where it means the same, and on days, borders and horizons."""
+"""Cron expressions in UTC: against cronsim and croniter, and on days, borders and horizons."""
 
 from __future__ import annotations
 
+import re
 from calendar import isleap
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from croniter import CroniterBadDateError, croniter
 from cronsim import CronSim
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.jobs.cron import HORIZON_US, BadCron, CronExpression
-from tests.unit.cron_cases import US, Expression, fields, shown, us, weekday_fields
+from drumline.domain.jobs.cron import HORIZON_US, CronExpression
+from drumline.domain.jobs.cron_syntax import BadCron
+from tests.unit.cron_cases import (
+    US,
+    Expression,
+    Field,
+    fields,
+    last_day_fields,
+    nth_weekday_fields,
+    shown,
+    us,
+    weekday_fields,
+)
 
 expressions = st.builds(
     Expression,
     fields(0, 59),
     fields(0, 59),
     fields(0, 23),
-    fields(1, 31),
+    st.one_of(fields(1, 31), last_day_fields),
     fields(1, 12),
-    weekday_fields,
+    st.one_of(weekday_fields, nth_weekday_fields),
 )
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ANY_60, ANY_24 = Field("*", frozenset(range(60))), Field("*", frozenset(range(24)))
+
+
+def never_fires(expression: Expression) -> bool:
+    """By the calendar: in 28 years each month begins on each weekday, February in both lengths."""
+    noon = (datetime(2000, 1, 1, 12) + timedelta(days=day) for day in range(28 * 366))
+    any_time = {"second": ANY_60, "minute": ANY_60, "hour": ANY_24}
+    by_day = replace(expression, **any_time)
+    return not any(by_day.matches(day) for day in noon)
 
 
 @given(expressions, st.datetimes(datetime(1971, 1, 1), datetime(2099, 1, 1)))
 @settings(max_examples=300, deadline=None)
-def test_fires_when_cronsim_does(expression: Expression, start: datetime) -> None:
+def test_fires_when_cronsim_and_croniter_do(expression: Expression, start: datetime) -> None:
     assume(len(expression.text) <= 64)
     start = start.replace(tzinfo=UTC)
     try:
         cron = CronExpression.parse(expression.text)
     except BadCron as error:
         assert "would never fire" in str(error)
-        assert min(expression.day.values) > 29
+        assert never_fires(expression)
         return
-    start_us = (start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    start_us = (start - EPOCH) // timedelta(microseconds=1)
     expected = [
-        round(moment.timestamp()) * US for moment in islice(CronSim(expression.text, start), 15)
+        round(moment.timestamp()) * US
+        for moment in islice(CronSim(expression.cronsim_text, start), 15)
     ]
     found = cron.between(start_us, expected[-1], ZoneInfo("UTC"))
     assert list(found) == expected
     assert cron.next_after(start_us, ZoneInfo("UTC")) == expected[0]
+    if not (cron.days.either and cron.days.nth_weekdays):  # see test_where_croniter_differs
+        assert croniter_fires(expression.text, start, 5) == expected[:5]
+
+
+def croniter_fires(text: str, start: datetime, count: int) -> list[int]:
+    """What it calls the cron bug is that a day field with a star only narrows the other down."""
+    text = re.sub(r"\b(\d+)-\1\b", r"\1", text)  # see test_where_croniter_differs
+    times = croniter(text, start, float, second_at_beginning=True, implement_cron_bug=True)
+    return [round(times.get_next()) * US for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("text", "ours", "theirs"),
+    [
+        # A range of one value is that value, for croniter all values.
+        ("0 5-5 * * *", ["01 05:00", "02 05:00"], ["01 01:00", "01 02:00"]),
+        # croniter applies `#` and `L5` to both sides of the "or", and so never finds the first
+        # day of a month.
+        ("0 0 1 * FRI#2", ["12 00:00", "01 00:00"], []),
+        # Without implement_cron_bug, croniter fires on odd days and on Fridays.
+        ("0 0 */9 * FRI", ["19 00:00", "01 00:00"], ["05 00:00", "10 00:00"]),
+    ],
+)
+def test_where_croniter_differs(text: str, ours: list[str], theirs: list[str]) -> None:
+    start, zone = datetime(2024, 1, 1, tzinfo=UTC), ZoneInfo("UTC")
+    cron = CronExpression.parse(text)
+    found = islice(cron.between(us("2024-01-01"), us("2025-01-01"), zone), 2)
+    assert [f"{datetime.fromtimestamp(t // US, UTC):%d %H:%M}" for t in found] == ours
+    times = croniter(text, start, datetime)
+    try:
+        assert [f"{times.get_next():%d %H:%M}" for _ in range(2)] == theirs
+    except CroniterBadDateError:
+        assert theirs == []
 
 
 @pytest.mark.parametrize(
@@ -65,6 +123,19 @@ def test_fires_when_cronsim_does(expression: Expression, start: datetime) -> Non
         ("0 0 * * 1/2", "2024-12-05", ["2024-12-06T00:00:00", "2024-12-09T00:00:00"]),
         ("0 0 31 feb-apr *", "2024-01-01", ["2024-03-31T00:00:00", "2025-03-31T00:00:00"]),
         ("0 0 29 2 *", "2096-03-01", ["2104-02-29T00:00:00", "2108-02-29T00:00:00"]),
+        ("0 0 L * *", "2024-02-01", ["2024-02-29T00:00:00", "2024-03-31T00:00:00"]),
+        ("0 0 l feb ?", "2024-03-01", ["2025-02-28T00:00:00", "2026-02-28T00:00:00"]),
+        ("0 0 30,L * *", "2024-01-01", ["2024-01-30T00:00:00", "2024-01-31T00:00:00"]),
+        ("0 0 30-L * *", "2024-01-31", ["2024-03-30T00:00:00", "2024-03-31T00:00:00"]),
+        ("0 0 * * fri#2", "2024-01-01", ["2024-01-12T00:00:00", "2024-02-09T00:00:00"]),
+        ("0 0 * * MON#1,1#3", "2024-01-02", ["2024-01-15T00:00:00", "2024-02-05T00:00:00"]),
+        ("0 0 * * 7#5", "2024-01-01", ["2024-03-31T00:00:00", "2024-06-30T00:00:00"]),
+        ("0 0 * * L5", "2024-01-01", ["2024-01-26T00:00:00", "2024-02-23T00:00:00"]),
+        ("0 0 * * L0,L7", "2024-02-01", ["2024-02-25T00:00:00", "2024-03-31T00:00:00"]),
+        ("0 0 L * L5", "2024-01-01", ["2024-01-26T00:00:00", "2024-01-31T00:00:00"]),
+        ("0 0 29 2 FRI#5", "2024-03-01", ["2028-02-29T00:00:00", "2032-02-29T00:00:00"]),
+        # A day field with a star: Fridays the 13th would be "*/13 * FRI#2".
+        ("0 0 */12 * FRI#2", "2024-01-01", ["2024-09-13T00:00:00", "2024-12-13T00:00:00"]),
         # It would never fire by its day, but a weekday will do.
         ("0 0 31 2 MON", "2024-02-20", ["2024-02-26T00:00:00", "2025-02-03T00:00:00"]),
     ],

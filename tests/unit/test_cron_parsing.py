@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.jobs.cron import BadCron, BadSchedule, CronExpression
+from drumline.domain.jobs.cron import CronExpression
+from drumline.domain.jobs.cron_syntax import BadCron, BadSchedule, read_field
 from drumline.errors import WrongUse
-from tests.unit.cron_cases import us
+from tests.unit.cron_cases import Field, fields, us
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,8 @@ from tests.unit.cron_cases import us
         ("*/5 * * * *", "0 */5 * * * *"),
         ("  0\t12  ? *  mon-fri ", "0 0 12 ? * MON-FRI"),
         ("0 0 1 jan,Jul *", "0 0 0 1 JAN,JUL *"),
+        ("0 0 15,l * fri#2", "0 0 0 15,L * FRI#2"),
+        ("0 0 * * l5", "0 0 0 * * L5"),
     ],
 )
 def test_normalised(text: str, normalised: str) -> None:
@@ -51,13 +55,38 @@ def test_normalised(text: str, normalised: str) -> None:
         ("1, * * * *", "minute", "'' is not a value"),
         ("0 -5 * * *", "hour", "'-5' is not a value"),
         ("0 1-2-3 * * *", "hour", "'1-2-3' is not a value"),
-        ("0 0 L * *", "day-of-month", "'L' is not a number"),
-        ("0 0 * * 5#2", "day-of-week", "'5#2' is not a value"),
+        ("0 L * * *", "hour", "'L' is not a number"),
+        ("0 0 L-3 * *", "day-of-month", "'L' is not a number; L alone, or as the end of a range"),
+        ("0 0 L/2 * *", "day-of-month", "'L' is not a number"),
+        ("0 0 LW * *", "day-of-month", "'LW' is not a number"),
+        ("0 0 15W * *", "day-of-month", "'15W' is not a number"),
+        ("0 0 * L *", "month", "'L' is not a number or one of JAN FEB"),
+        ("0 0 * * L", "day-of-week", "L5 the last"),
+        ("0 0 * * 5L", "day-of-week", "'5L' is not a number or one of SUN"),
+        ("0 0 * * L8", "day-of-week", "8 is not between 0 and 7"),
+        ("0 0 * * 5#0", "day-of-week", "0 is not between 1 and 5"),
+        ("0 0 * * FRI#6", "day-of-week", "6 is not between 1 and 5"),
+        ("0 0 * * FRI#x", "day-of-week", "'X' is not a number"),
+        ("0 0 * * FRI#", "day-of-week", "'FRI#' is not a weekday and its number"),
+        ("0 0 * * MON-FRI#1", "day-of-week", "'MON-FRI#1' is not a weekday and its number"),
+        ("0 0 * * 8#1", "day-of-week", "8 is not between 0 and 7"),
+        ("0 0 * * L5#1", "day-of-week", "'L5' is not a number"),
+        ("0 0 1#1 * *", "day-of-month", "'1#1' is not a value"),
+        ("0 0 * * MON,FRI#2", "day-of-week", "cannot be in one list with other weekdays"),
+        ("0 0 * * *,L5", "day-of-week", "cannot be in one list with other weekdays"),
+        ("0 0 * * 0-6,FRI#2", "day-of-week", "cannot be in one list with other weekdays"),
+        # croniter would draw these from a hash, or at random.
+        ("H * * * *", "minute", "'H' is not a number"),
+        ("R * * * *", "minute", "'R' is not a number"),
+        ("0 H/2 * * *", "hour", "'H' is not a number"),
+        ("0 0 R(1-7) * *", "day-of-month", "'R(1-7)' is not a value"),
         ("٣ * * * *", "minute", "'٣' is not a number"),
         ("0 0 31 2 *", "day-of-month", "never fire, no chosen month has a day 31"),
         ("0 0 30 2 ?", "day-of-month", "never fire"),
         ("0 0 31 4,6,9,11 *", "day-of-month", "never fire"),
         ("0 0 30-31 FEB */2", "day-of-month", "never fire, no chosen month has a day 30"),
+        ("0 0 */31 * FRI#2", "day-of-week", "never fire, none of the chosen days is ever such"),
+        ("0 0 */31 * L1", "day-of-week", "never fire"),
     ],
 )
 def test_a_bad_field_is_named(text: str, field: str, why: str) -> None:
@@ -75,6 +104,7 @@ def test_a_bad_field_is_named(text: str, field: str, why: str) -> None:
         ("* * * *", "not 4"),
         ("* * * * * * *", "not 7"),
         ("@hourly", "not 1"),
+        ("0 0 0 1 1 * 2030", "not 7"),  # croniter would take the last one for years
         ("0 0 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23 * * *", "64"),
     ],
 )
@@ -104,3 +134,41 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert error.field
     else:
         assert cron.next_after(us("2024-01-01"), ZoneInfo("UTC")) is not None
+
+
+def every_item(low: int, high: int) -> Iterator[Field]:
+    """Each way to write an item of a field, with its meaning worked out without a parser."""
+    size = high - low + 1
+    for first in range(low, high + 1):
+        yield Field(f"{first}", frozenset({first}))
+        for step in range(1, size + 1):
+            yield Field(f"{first}/{step}", frozenset(range(first, high + 1, step)))
+        for last in range(first, high + 1):
+            yield Field(f"{first}-{last}", frozenset(range(first, last + 1)))
+            for step in range(1, size + 1):
+                yield Field(f"{first}-{last}/{step}", frozenset(range(first, last + 1, step)))
+    for step in range(1, size + 1):
+        yield Field(f"*/{step}", frozenset(range(low, high + 1, step)))
+        yield Field(f"?/{step}", frozenset(range(low, high + 1, step)))
+
+
+@pytest.mark.parametrize(("index", "low", "high"), [(2, 0, 23), (3, 1, 31), (4, 1, 12), (5, 0, 6)])
+def test_croniter_reads_every_item_as_it_is_meant(index: int, low: int, high: int) -> None:
+    """All items of the small fields: a stored schedule keeps its meaning."""
+    for item in every_item(low, high):
+        assert frozenset(read_field(index, item.text).values) == item.values, item.text
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@given(field=fields(0, 59))
+@settings(max_examples=200, deadline=None)
+def test_croniter_reads_seconds_and_minutes_as_they_are_meant(index: int, field: Field) -> None:
+    assert frozenset(read_field(index, field.text).values) == field.values
+
+
+@pytest.mark.parametrize("first", range(8))
+@pytest.mark.parametrize("step", range(1, 8))
+def test_a_range_of_weekdays_may_end_on_7(first: int, step: int) -> None:
+    expected = {day % 7 for day in range(first, 8, step)}
+    assert set(read_field(5, f"{first}-7/{step}").values) == expected
+    assert set(read_field(5, f"{first}-SUN/{step}").values) == expected

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.jobs.cron import BadCron, BadSchedule
+from drumline.domain.jobs.cron_syntax import BadCron, BadSchedule
 from drumline.domain.jobs.schedule import FIRST_FIRINGS, HURRY, MAX_JITTER, Schedule, Tally, horizon
 
 US = 1_000_000

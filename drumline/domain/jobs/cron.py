@@ -15,7 +15,7 @@ What fires depends on the set of times alone, never on how it was written: `0-23
 
 from __future__ import annotations
 
-import re
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,8 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
-from drumline.errors import WrongUse
+from drumline.domain.jobs.cron_syntax import LAST, BadCron, read_field, split_fields
 
-MAX_LENGTH = 64
 SECOND_US = 1_000_000
 HOUR, DAY = 3_600, 86_400
 EPOCH = date(1970, 1, 1).toordinal()
@@ -37,20 +36,14 @@ HORIZON_US = 50 * 366 * DAY * SECOND_US
 # Since 1970 no zone has changed its offset twice within 6.9 days (a test reads every zone).
 PROBE = 3 * DAY
 
+_MONTH_LENGTHS: dict[int, tuple[int, ...]] = {
+    **dict.fromkeys((1, 3, 5, 7, 8, 10, 12), (31,)),
+    **dict.fromkeys((4, 6, 9, 11), (30,)),
+    2: (28, 29),
+}
+
 Spans = Iterator[tuple[int, Sequence[int]]]
 """Times in seconds, as a base and ascending offsets: an hour full of firings is one element."""
-
-
-class BadSchedule(WrongUse):
-    """{field} is wrong: {reason}"""
-
-    @property
-    def field(self) -> str:
-        return str(self.details["field"])
-
-
-class BadCron(BadSchedule):
-    """The {field} field of the cron expression is wrong: {reason}"""
 
 
 class LocalTimes(Protocol):
@@ -63,24 +56,15 @@ class LocalTimes(Protocol):
         """The times in [lo, hi), ascending."""
 
 
-class _Field(NamedTuple):
-    name: str
-    low: int
-    high: int
-    size: int
-    names: str = ""
+class DayRule(NamedTuple):
+    """Which days of a month match; all that is needed is its length and its first weekday."""
 
-
-_FIELDS = (
-    _Field("second", 0, 59, 60),
-    _Field("minute", 0, 59, 60),
-    _Field("hour", 0, 23, 24),
-    _Field("day-of-month", 1, 31, 31),
-    _Field("month", 1, 12, 12, "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"),
-    _Field("day-of-week", 0, 7, 7, "SUN MON TUE WED THU FRI SAT"),
-)
-_ITEM = re.compile(r"(?:(?P<all>[*?])|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\w+))?")
-_LONGEST_MONTH = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    days: tuple[int, ...]
+    last_day: bool
+    weekdays: tuple[int, ...]
+    nth_weekdays: tuple[tuple[int, int], ...]
+    either: bool
+    """Both day fields are restricted, so that a day need match only one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +75,8 @@ class CronExpression:
     in_hour: tuple[int, ...]
     """Minutes and seconds, as seconds of an hour."""
     hours: tuple[int, ...]
-    days: tuple[int, ...]
     months: tuple[int, ...]
-    weekdays: tuple[int, ...]
-    either_day: bool
-    """Both day fields are restricted, so that a day need match only one of them."""
+    days: DayRule
 
     @staticmethod
     def parse(text: str) -> CronExpression:
@@ -131,14 +112,16 @@ class CronExpression:
         """The matching days in [first, last], counted from 1970."""
         start = date.fromordinal(EPOCH + first)
         year, month = start.year, start.month
-        while date(year, month, 1).toordinal() - EPOCH <= last:
+        while (begin := date(year, month, 1).toordinal() - EPOCH) <= last:
+            following = (year, month + 1) if month < 12 else (year + 1, 1)
             if month in self.months:
-                days = _days_in_month(self.days, self.weekdays, self.either_day, year, month)
-                for day in days[bisect_left(days, first) :]:
-                    if day > last:
+                length = date(*following, 1).toordinal() - EPOCH - begin
+                days = _matching_days(self.days, length, (begin + EPOCH) % 7)
+                for day in days[bisect_left(days, first - begin) :]:
+                    if begin + day > last:
                         return
-                    yield day
-            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+                    yield begin + day
+            year, month = following
 
 
 def first_firing(spans: Spans) -> int | None:
@@ -225,86 +208,43 @@ def _times_in_hour(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tuple[
 
 
 @lru_cache(maxsize=8192)
-def _days_in_month(
-    days: tuple[int, ...], weekdays: tuple[int, ...], either: bool, year: int, month: int
-) -> tuple[int, ...]:
-    start = date(year, month, 1).toordinal()
-    after = date(year + month // 12, month % 12 + 1, 1).toordinal()
+def _matching_days(rule: DayRule, length: int, first_weekday: int) -> tuple[int, ...]:
+    """The days of such a month that match, counted from 0."""
     found = []
-    for ordinal in range(start, after):
-        by_day, by_weekday = ordinal - start + 1 in days, ordinal % 7 in weekdays
-        if (by_day or by_weekday) if either else (by_day and by_weekday):
-            found.append(ordinal - EPOCH)
+    for day in range(length):
+        weekday, nth = (first_weekday + day) % 7, day // 7 + 1
+        by_day = day + 1 in rule.days or (rule.last_day and day + 1 == length)
+        by_weekday = (
+            weekday in rule.weekdays
+            or (weekday, nth) in rule.nth_weekdays
+            or ((weekday, LAST) in rule.nth_weekdays and day + 7 >= length)
+        )
+        if (by_day or by_weekday) if rule.either else (by_day and by_weekday):
+            found.append(day)
     return tuple(found)
 
 
 @lru_cache(maxsize=8192)
 def _parse(text: str) -> CronExpression:
-    parts = text.upper().split()
-    if len(parts) == 5:
-        parts.insert(0, "0")
-    normalised = " ".join(parts)
-    if len(normalised) > MAX_LENGTH:
-        reason = f"with its seconds it is longer than {MAX_LENGTH} characters"
-        raise BadSchedule(field="cron_expr", reason=reason)
-    if len(parts) != 6:
-        names = "[second] minute hour day-of-month month day-of-week"
-        reason = f"it needs 5 or 6 fields ({names}), not {len(parts)}"
-        raise BadSchedule(field="cron_expr", reason=reason)
-    seconds, minutes, hours, days, months, weekdays = map(_parse_field, _FIELDS, parts)
+    fields = split_fields(text)
+    seconds, minutes, hours, days, months, weekdays = itertools.starmap(
+        read_field, enumerate(fields)
+    )
     # As in Vixie cron: a day field that begins with a star only narrows the other one down.
-    either_day = parts[3][0] not in "*?" and parts[5][0] not in "*?"
-    if not either_day and min(days) > max(_LONGEST_MONTH[month] for month in months):
-        reason = f"it would never fire, no chosen month has a day {min(days)}"
+    either = fields[3][0] not in "*?" and fields[5][0] not in "*?"
+    rule = DayRule(days.values, days.last_day, weekdays.values, weekdays.nth_weekdays, either)
+    _check_that_it_fires(rule, months.values)
+    in_hour = _times_in_hour(minutes.values, seconds.values)
+    return CronExpression(" ".join(fields), in_hour, hours.values, months.values, rule)
+
+
+def _check_that_it_fires(rule: DayRule, months: tuple[int, ...]) -> None:
+    # Each of the chosen months begins on each weekday sooner or later, February in both lengths.
+    lengths = {length for month in months for length in _MONTH_LENGTHS[month]}
+    if any(_matching_days(rule, length, weekday) for length in lengths for weekday in range(7)):
+        return
+    if rule.days and min(rule.days) > max(lengths):
+        reason = f"it would never fire, no chosen month has a day {min(rule.days)}"
         raise BadCron(field="day-of-month", reason=reason)
-    weekdays = tuple(sorted({day % 7 for day in weekdays}))  # 7 is Sunday, too
-    in_hour = _times_in_hour(minutes, seconds)
-    return CronExpression(normalised, in_hour, hours, days, months, weekdays, either_day)
-
-
-def _parse_field(field: _Field, text: str) -> tuple[int, ...]:
-    return tuple(sorted({v for item in text.split(",") for v in _parse_item(field, item)}))
-
-
-def _parse_item(field: _Field, item: str) -> range:
-    match = _ITEM.fullmatch(item)
-    if match is None:
-        raise BadCron(field=field.name, reason=f"{item!r} is not a value, a range or a step")
-    low, high = field.low, field.high
-    if field.name == "day-of-week" and not match["last"]:
-        high = 6  # a star has seven days, and 7 is written only as a value or the end of a range
-    if match["first"]:
-        low = _parse_value(field, match["first"])
-        if match["last"]:
-            high = _parse_value(field, match["last"])
-            if match["last"] == "SUN":
-                high = 7  # SAT-SUN
-        elif match["step"] is None:
-            high = low
-    if high < low:
-        raise BadCron(field=field.name, reason=f"{item!r} ends before it begins")
-    if match["step"] is None:
-        return range(low, high + 1)
-    step = _parse_number(field, match["step"])
-    if not 1 <= step <= field.size:  # */90 would fire every 60 minutes: refuse what it cannot mean
-        reason = f"the step {step} is not between 1 and {field.size}"
-        raise BadCron(field=field.name, reason=reason)
-    return range(low, high + 1, step)
-
-
-def _parse_value(field: _Field, text: str) -> int:
-    names = field.names.split()
-    if text in names:
-        return field.low + names.index(text)
-    value = _parse_number(field, text)
-    if not field.low <= value <= field.high:
-        reason = f"{value} is not between {field.low} and {field.high}"
-        raise BadCron(field=field.name, reason=reason)
-    return value
-
-
-def _parse_number(field: _Field, text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        known = f" or one of {field.names}" if field.names else ""
-        raise BadCron(field=field.name, reason=f"{text!r} is not a number{known}")
-    return int(text)
+    reason = "it would never fire, none of the chosen days is ever such a weekday"
+    raise BadCron(field="day-of-week", reason=reason)

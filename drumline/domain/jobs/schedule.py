@@ -20,13 +20,13 @@ from drumline.domain.jobs.cron import (
     DAY,
     HORIZON_US,
     SECOND_US,
-    BadSchedule,
     CronExpression,
     Spans,
     fire_spans,
     firings,
     first_firing,
 )
+from drumline.domain.jobs.cron_syntax import BadSchedule
 
 MAX_DAILY_TIMES = 24
 MAX_DELAY = 366 * DAY
