@@ -48,7 +48,7 @@ def stack(receiver: Receiver) -> Iterator[Stack]:
 def test_the_documents_requests_work_as_they_stand(stack: Stack) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    requests, tokens, trail = blocks("rest.md", "sh")
+    requests, tokens, trail = blocks("reference/rest.md", "sh")
     script = requests.replace("127.0.0.1:8127", f"127.0.0.1:{stack.http_port}")
     script = script.replace("var/api_token", str(stack.run_path / "api_token"))
     done = subprocess.run(

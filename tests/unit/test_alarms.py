@@ -75,7 +75,7 @@ def test_a_secret_that_is_missing_or_wrong_is_named(value: str) -> None:
 
 
 def test_the_pages_example_is_taken(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "alarms.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "alarms.md").read_text()
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     file = tmp_path / "drumline.toml"
     file.write_text(example)

@@ -1,4 +1,4 @@
-"""docs/handlers.md and the examples do what they say."""
+"""docs/how-to/handlers.md and the examples do what they say."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_snippet_of_the_handlers_page_runs() -> None:
-    text = (ROOT / "docs/handlers.md").read_text()
+    text = (ROOT / "docs/how-to/handlers.md").read_text()
     snippets = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(snippets) == 6
     names: dict[str, Any] = {"__name__": "handlers_page"}
     for snippet in snippets:
-        exec(compile(snippet, "docs/handlers.md", "exec"), names)  # noqa: S102
+        exec(compile(snippet, "docs/how-to/handlers.md", "exec"), names)  # noqa: S102
     assert {spec.type for spec in registry.registry.manifest()} == {
         "mail.send",
         "mail.poll",

@@ -1,4 +1,4 @@
-"""docs/plugins.md shows the plug-in that there is, and docs/cdc.md what the settings take."""
+"""docs/how-to/plugins.md shows the example plug-in; connectors.md shows valid settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLUGIN = ROOT / "examples" / "plugin-lights"
 
 
 def snippets(page: str, language: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text()
+    text = (ROOT / "docs" / "how-to" / page).read_text()
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -37,7 +37,7 @@ def test_entry_point_is_the_plugins_own() -> None:
 
 def test_cluster_and_description_of_the_page_are_taken(tmp_path: Path) -> None:
     file = tmp_path / "drumline.toml"
-    file.write_text(snippets("cdc.md", "toml")[0])
+    file.write_text(snippets("connectors.md", "toml")[0])
     assert config.load({}, file).connect[0].az == "a"
-    job = msgspec.json.decode(snippets("cdc.md", "json")[0], type=PanamaJob)
+    job = msgspec.json.decode(snippets("connectors.md", "json")[0], type=PanamaJob)
     assert job.source.kind == "mysql"

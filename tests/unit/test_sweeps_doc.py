@@ -1,4 +1,4 @@
-"""docs/sweeps.md does what it says."""
+"""docs/how-to/sweeps.md does what it says."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from drumline.handlers import registry
 from drumline.testing import run_sweep
 
-PAGE = Path(__file__).parents[2] / "docs" / "sweeps.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sweeps.md"
 
 
 def test_every_snippet_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_every_snippet_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(snippets) == 4
     names: dict[str, Any] = {"__name__": "sweeps_page"}
     for snippet in snippets:
-        exec(compile(snippet, "docs/sweeps.md", "exec"), names)  # noqa: S102
+        exec(compile(snippet, "docs/how-to/sweeps.md", "exec"), names)  # noqa: S102
     assert run_sweep("users.sum", 5).extra == {"sum": 10}
     assert run_sweep("report.export", 1, extra={"a": 1}).log == [(0, "page 0 of report_17")]
     assert run_sweep("report.export", 1, extra={"building": True}).waits == (30.0,)

@@ -20,7 +20,7 @@ customer = Table("customer", MetaData(), Column("id", Integer, primary_key=True)
 
 
 def test_every_snippet_of_the_sdk_page_runs(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs/sdk.md").read_text()
+    text = (ROOT / "docs/how-to/sdk.md").read_text()
     snippets = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(snippets) == 10
     for name, value in stack.environment.items():
@@ -30,7 +30,7 @@ def test_every_snippet_of_the_sdk_page_runs(stack: Stack, monkeypatch: pytest.Mo
     customer.create(create_engine(url, poolclass=NullPool))
     names: dict[str, Any] = {"__name__": "sdk_page", "database_url": url}
     for snippet in snippets:
-        exec(compile(snippet, "docs/sdk.md", "exec"), names)  # noqa: S102
+        exec(compile(snippet, "docs/how-to/sdk.md", "exec"), names)  # noqa: S102
     names["engine"].dispose()
     with connected(stack) as client:
         (found,) = client.call("task.list", type="example.greet", limit=1)["tasks"][:1]
