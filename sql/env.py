@@ -1,4 +1,4 @@
-"""Alembic's entry: migrations run on the connection that `drumline db upgrade` opened."""
+"""Alembic's entry point: runs migrations on the connection that drumline.store.schema opened."""
 
 from alembic import context
 
