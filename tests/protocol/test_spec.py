@@ -1,7 +1,5 @@
 """SPEC.md says what the code does: every message, every field, in its order."""
 
-import re
-from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -10,30 +8,37 @@ import pytest
 from actors import dispatcher_connection
 from actors.dispatcher import dispatcher
 from drumline.client import control
-from drumline.domain.task import DueTask, TaskBody
+from drumline.domain.policy import HandlerSpec, Retry, SweepTraits
+from drumline.domain.sweeps.partition import (
+    ItemSource,
+    LogLine,
+    PartitionDirectives,
+    PartitionInfo,
+)
+from drumline.domain.task import BatchInfo, DueTask, RunInfo, TaskBody
 from drumline.runner import frames
 from protocol import messages, sockets
 from protocol.messages import AnyMessage, Message
+from tests.protocol.spec import SECTIONS, TEXT, fields_of, is_map
 
-SPEC = (Path(sockets.__file__).parent / "SPEC.md").read_text()
-SECTIONS = dict(re.findall(r"^#### (\w+)\n(.*?)(?=^#+ |\Z)", SPEC, re.MULTILINE | re.DOTALL))
-
-PARTS: list[type[msgspec.Struct]] = [DueTask, TaskBody]
+PARTS: list[type[msgspec.Struct]] = [DueTask, TaskBody, BatchInfo, RunInfo, Retry]
 PARTS += [messages.HandlerSummary, messages.Timing, messages.LongRun]
 PARTS += [control.ControlRequest, control.ControlReply]
 PARTS += [*get_args(frames.ToRunner), *get_args(frames.ToKeeper), frames.Failure]
+PARTS += [HandlerSpec, SweepTraits]
+PARTS += [PartitionInfo, PartitionDirectives, ItemSource, LogLine]
 
 
 @pytest.mark.parametrize("kind", [*get_args(AnyMessage), *PARTS])
 def test_every_struct_is_described_with_its_fields(kind: type[msgspec.Struct]) -> None:
-    section = SECTIONS[kind.__name__]
-    described = re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE)
-    assert tuple(name for name, _ in described) == kind.__struct_fields__
-    for field, (name, words) in zip(msgspec.structs.fields(kind), described, strict=True):
+    described = fields_of(kind.__name__)
+    assert tuple(field.name for field in described) == kind.__struct_fields__
+    assert is_map(kind.__name__) is not kind.__struct_config__.array_like
+    for field, row in zip(msgspec.structs.fields(kind), described, strict=True):
         optional = not field.required and field.default is not None
-        assert (" = " in words) is optional, f"{kind.__name__}.{name}: its default"
+        assert (row.default is not None) is optional, f"{kind.__name__}.{row.name}: its default"
     if not described and issubclass(kind, Message):
-        assert "No fields." in section
+        assert "No fields." in SECTIONS[kind.__name__]
 
 
 @pytest.mark.parametrize("kind", get_args(AnyMessage))
@@ -46,10 +51,10 @@ def test_nothing_is_described_that_there_is_not() -> None:
 
 
 def test_the_numbers_are_those_of_the_code() -> None:
-    assert f"The version is `{messages.VERSION}`" in SPEC
-    assert f"`version` | int = {control.VERSION} |" in SPEC
-    assert f"at most {sockets.MAX_MESSAGE // 2**20} MiB" in SPEC
-    assert f"{sockets.HIGH_WATER:,}" in SPEC
-    assert f"not heard for {dispatcher.EXPIRE_SECONDS:g} s" in SPEC
-    assert f"not confirmed within {dispatcher.RESEND_SECONDS:g} s" in SPEC
-    assert f"every {dispatcher_connection.HELLO_SECONDS:g} s" in SPEC
+    assert f"The version is `{messages.VERSION}`" in TEXT
+    assert f"`version` | int = {control.VERSION} |" in TEXT
+    assert f"at most {sockets.MAX_MESSAGE // 2**20} MiB" in TEXT
+    assert f"{sockets.HIGH_WATER:,}" in TEXT
+    assert f"not heard for {dispatcher.EXPIRE_SECONDS:g} s" in TEXT
+    assert f"not confirmed within {dispatcher.RESEND_SECONDS:g} s" in TEXT
+    assert f"every {dispatcher_connection.HELLO_SECONDS:g} s" in TEXT
