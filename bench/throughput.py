@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 from bench.figure import Figure
 from drumline.domain.policy import HandlerSpec
-from drumline.domain.release import RetryLimits, RunEnd, RunOutcome
+from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import ACQUIRED
 from drumline.store import schema
 from drumline.store.batch import batches, operations
@@ -105,7 +105,7 @@ def acquire_and_release(url: str, count: int) -> float:
         begun = time.perf_counter()
         won = runs.acquire(database, keeper_id, dues)
         ended = [
-            runs.FinishedRun(
+            FinishedRun(
                 id=due.id,
                 fence=due.fence,
                 status=ACQUIRED[due.status],

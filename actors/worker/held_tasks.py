@@ -18,7 +18,7 @@ from actors.event_loop import EventLoop, Timer
 from actors.worker.database_thread import DatabaseThread
 from drumline.config import Settings
 from drumline.domain.policy import HandlerSpec
-from drumline.domain.release import RetryLimits, RunEnd, RunOutcome
+from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import ACQUIRED
 from drumline.domain.sweeps.sweep import PARTS
 from drumline.domain.task import DueTask
@@ -213,9 +213,9 @@ class HeldTasks:
                 "Early callbacks could not be settled.", action="settle_failed", error=str(error)
             )
 
-    def _as_row(self, ending: EndedRun) -> runs.FinishedRun:
+    def _as_row(self, ending: EndedRun) -> FinishedRun:
         due = ending.hold.due
-        return runs.FinishedRun(
+        return FinishedRun(
             id=due.id,
             fence=due.fence,
             status=ACQUIRED[due.status],

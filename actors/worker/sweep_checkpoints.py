@@ -12,7 +12,7 @@ from drumline.domain.release import RunEnd, RunOutcome
 from drumline.domain.sweeps.partition import PartitionDirectives, PartitionEnd, PartitionInfo
 from drumline.runner import frames
 from drumline.store.sweep import partitions
-from drumline.store.sweep.partitions import HeldPartition, PartitionCheckpoint
+from drumline.store.sweep.partitions import HeldPartition
 from drumline.telemetry import metrics
 
 log = structlog.get_logger()
@@ -56,37 +56,29 @@ class SweepCheckpoints:
     def flush(self, frame: frames.StoreCheckpoint, answer: Answer) -> None:
         hold = self.ledger.holds.get(frame.task_id)
         if hold is None:
-            answer(frames.CheckpointStored(frame.task_id, frame.start, ours=False))
+            answer(frames.CheckpointStored(frame.task_id, frame.checkpoint.start, ours=False))
             return
         held, database = self._held(hold), self.ledger.database
-        point = PartitionCheckpoint(
-            frame.start,
-            frame.errors,
-            frame.failed,
-            frame.log,
-            frame.extra,
-            frame.speed,
-            frame.stuck,
-        )
+        point = frame.checkpoint
 
         def stored(live: PartitionDirectives | None) -> None:
             ours = live is not None
             if ours:
-                self._progress(hold, frame.start)
+                self._progress(hold, point.start)
             if live is not None and self.is_closing():
                 live = msgspec.structs.replace(live, stop=True)
-            if ours and frame.stuck:
+            if ours and point.stuck:
                 log.error("Items could not be stopped; their runner is killed.",
                           action="items_stuck", task_id=frame.task_id,
-                          items=list(frame.stuck))  # fmt: skip
+                          items=list(point.stuck))  # fmt: skip
                 self.renew()
             else:
-                answer(frames.CheckpointStored(frame.task_id, frame.start, ours, live))
+                answer(frames.CheckpointStored(frame.task_id, point.start, ours, live))
 
         def failed(error: Exception) -> None:
             log.error("A checkpoint could not be stored.", action="flush_failed",
                       task_id=frame.task_id, error=str(error))  # fmt: skip
-            answer(frames.CheckpointStored(frame.task_id, frame.start, ours=True))
+            answer(frames.CheckpointStored(frame.task_id, point.start, ours=True))
 
         self.ledger.thread.submit(
             lambda: partitions.checkpoint(database, held, point), stored, failed

@@ -27,23 +27,6 @@ class RunEnd(StrEnum):
     WAITING = "waiting"
 
 
-class HeldRun(msgspec.Struct, frozen=True):
-    """A held task, as its decision needs it."""
-
-    id: int
-    fence: int
-    status: TaskState
-    batch_id: int | None
-    attempt: int
-    retry_time: int
-    failures: int
-    deaths: int
-    due_at: int
-    retry: Retry | None = None
-    """What it was submitted with, in place of its handler's."""
-    of_job: bool = False
-
-
 class RunOutcome(msgspec.Struct, frozen=True):
     """What the run itself says."""
 
@@ -57,6 +40,27 @@ class RunOutcome(msgspec.Struct, frozen=True):
     wait: float = 0.0
     """Of a run that waits for a callback: how many seconds at most. Of an error: how many at least
     before another try."""
+
+
+class FinishedRun(msgspec.Struct, frozen=True):
+    """A run that is over: the row as the keeper held it, the outcome, and its handler's policy."""
+
+    id: int
+    fence: int
+    status: TaskState
+    batch_id: int | None
+    attempt: int
+    retry_time: int
+    failures: int
+    deaths: int
+    due_at: int
+    outcome: RunOutcome
+    handler: HandlerSpec
+    worker: str
+    retry: Retry | None = None
+    """The task's own retry policy, in place of its handler's."""
+    of_job: bool = False
+    started_at: int | None = None
 
 
 class RetryLimits(msgspec.Struct, frozen=True):
@@ -87,9 +91,7 @@ class ReleaseDecision(msgspec.Struct, frozen=True):
 
 
 def decide_release(
-    run: HeldRun,
-    outcome: RunOutcome,
-    handler: HandlerSpec,
+    run: FinishedRun,
     limits: RetryLimits,
     *,
     cancelled: bool,
@@ -97,6 +99,7 @@ def decide_release(
     chance: float,
 ) -> ReleaseDecision:
     """Decide. `cancelled`: an operator cancelled the task or its batch meanwhile."""
+    outcome = run.outcome
     back = GIVEN_BACK[run.status]
     rolling = run.status is TaskState.ROLLBACK_RUNNING
     failed = TaskState.ROLLBACK_FAIL if rolling else TaskState.FAIL
@@ -141,16 +144,16 @@ def decide_release(
             verdict = change(verdict, cause=Cause.DIED, deaths=run.deaths + 1)
             if verdict.deaths >= limits.deaths_allowed:
                 return change(verdict, cause=Cause.QUARANTINED)
-            if handler.on_death is OnDeath.RETRY:
+            if run.handler.on_death is OnDeath.RETRY:
                 return change(verdict, status=back)
-            if handler.on_death is OnDeath.CANCEL and not rolling:
+            if run.handler.on_death is OnDeath.CANCEL and not rolling:
                 return change(verdict, status=TaskState.CANCEL)
             return verdict
         case _:
             timed_out = outcome.end is RunEnd.TIMEOUT
             cause = outcome.cause or (Cause.TIMEOUT if timed_out else Cause.ERROR)
             verdict = change(verdict, cause=cause, failures=run.failures + 1, result=outcome.result)
-            retry = run.retry or handler.retry
+            retry = run.retry or run.handler.retry
             if verdict.failures <= retry.retries and not outcome.final and retry.covers(cause):
                 wait = max(retry.backoff(verdict.failures, chance), outcome.wait)
                 return change(verdict, status=back, due_at=_later(now, wait))

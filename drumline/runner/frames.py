@@ -17,7 +17,7 @@ import msgspec
 
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import Cause
-from drumline.domain.sweeps.partition import LogLine, PartitionDirectives, PartitionInfo
+from drumline.domain.sweeps.partition import Checkpoint, PartitionDirectives, PartitionInfo
 from drumline.domain.task import DueTask
 
 _LENGTH = struct.Struct("<I")
@@ -111,18 +111,10 @@ class OpenPartition(Frame, frozen=True):
 
 
 class StoreCheckpoint(Frame, frozen=True):
-    """How far a partition is: every item before `start` is done. The runner waits for Flushed
-    before it says so again."""
+    """How far a partition is. The runner sends the next one after CheckpointStored has come."""
 
     task_id: int
-    start: int
-    errors: int
-    failed: tuple[int, ...] = ()
-    log: tuple[LogLine, ...] = ()
-    extra: str | None = None
-    speed: float = 0.0
-    stuck: tuple[int, ...] = ()
-    """Items that cannot be stopped: kill this runner, they count as failed."""
+    checkpoint: Checkpoint
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):

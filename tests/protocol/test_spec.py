@@ -10,6 +10,7 @@ from actors.dispatcher import dispatcher
 from drumline.client import control
 from drumline.domain.policy import HandlerSpec, Retry, SweepTraits
 from drumline.domain.sweeps.partition import (
+    Checkpoint,
     ItemSource,
     LogLine,
     PartitionDirectives,
@@ -26,7 +27,7 @@ PARTS += [messages.HandlerSummary, messages.Timing, messages.LongRun]
 PARTS += [control.ControlRequest, control.ControlReply]
 PARTS += [*get_args(frames.ToRunner), *get_args(frames.ToKeeper), frames.Failure]
 PARTS += [HandlerSpec, SweepTraits]
-PARTS += [PartitionInfo, PartitionDirectives, ItemSource, LogLine]
+PARTS += [Checkpoint, PartitionInfo, PartitionDirectives, ItemSource, LogLine]
 
 
 @pytest.mark.parametrize("kind", [*get_args(AnyMessage), *PARTS])

@@ -8,13 +8,13 @@ from unittest import mock
 from sqlalchemy import Row
 
 from drumline.domain.jobs.firing import Decision
-from drumline.domain.release import RunEnd, RunOutcome
+from drumline.domain.release import FinishedRun, RunEnd, RunOutcome
 from drumline.domain.states import TaskState
 from drumline.store.database import Database
 from drumline.store.job import decisions, firings, jobs, missed
 from drumline.store.job.firings import Plan
 from drumline.store.tables import job, task
-from drumline.store.task import holdings, runs
+from drumline.store.task import holdings
 from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
 from tests.store.world import REGION, SPEC, World
@@ -157,7 +157,7 @@ class JobWorld(World):
         self.write(lambda tx: jobs.change(tx, row, version, values))
 
 
-def over_row(row: Row[Any], end: RunEnd) -> runs.FinishedRun:
+def over_row(row: Row[Any], end: RunEnd) -> FinishedRun:
     """The end of a run that a keeper holds."""
     info = "it was" if end in (RunEnd.ERROR, RunEnd.TIMEOUT) else None
     return holdings.ended(row, RunOutcome(end, info=info), {SPEC.key: SPEC}, "worker")

@@ -7,10 +7,10 @@ from sqlalchemy import Row
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
 from drumline.domain.release import RunEnd, RunOutcome
-from drumline.domain.sweeps.partition import HookEnd
+from drumline.domain.sweeps.partition import Checkpoint, HookEnd
 from drumline.domain.sweeps.sweep import PARTS
 from drumline.store.sweep import partitions, sweeps
-from drumline.store.sweep.partitions import HeldPartition, PartitionCheckpoint
+from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.task import holdings
 from tests.store.desk import Desk
 from tests.store.world import REGION, World
@@ -39,9 +39,7 @@ class SweepWorld(World):
         return held
 
     def flush(self, held: HeldPartition, start: int, errors: int = 0, **more: Any) -> Any:
-        return partitions.checkpoint(
-            self.database, held, PartitionCheckpoint(start, errors, **more)
-        )
+        return partitions.checkpoint(self.database, held, Checkpoint(start, errors, **more))
 
     def end(
         self, held: HeldPartition, end: RunEnd = RunEnd.SUCCESS, result: Any = None, **more: Any

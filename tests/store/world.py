@@ -14,7 +14,7 @@ from sqlalchemy import Row, Table, select, update
 from sqlalchemy.exc import OperationalError
 
 from drumline.domain.policy import HandlerSpec
-from drumline.domain.release import RetryLimits, RunEnd, RunOutcome
+from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import ACQUIRED, DUE, FINISHED, HELD, Phase, TaskState
 from drumline.domain.task import DueTask
 from drumline.store.batch import batches, operations
@@ -159,7 +159,7 @@ class World:
         return runs.acquire(self.database, keeper_id, self.dues(ids))
 
     def release(
-        self, keeper_id: int, ended: Sequence[runs.FinishedRun], limits: RetryLimits = LIMITS
+        self, keeper_id: int, ended: Sequence[FinishedRun], limits: RetryLimits = LIMITS
     ) -> list[int]:
         return runs.release(self.database, keeper_id, ended, limits, 0.5)
 
@@ -174,7 +174,7 @@ class World:
         """The reaper declares a keeper dead."""
         assert self.database.write(lambda tx: keepers.close(tx, keeper_id, KeeperState.DEAD))
 
-    def give_back(self, keeper_id: int, died: Iterable[int] = ()) -> list[runs.FinishedRun]:
+    def give_back(self, keeper_id: int, died: Iterable[int] = ()) -> list[FinishedRun]:
         charged = dict.fromkeys(died, "its worker died")
         return holdings.give_back(self.database, REGION, keeper_id, LIMITS, died=charged)
 
@@ -255,7 +255,7 @@ def over(
     result: str | None = None,
     handler: HandlerSpec = SPEC,
     **changes: Any,
-) -> runs.FinishedRun:
+) -> FinishedRun:
     """The end of the run that acquiring this task began, as its keeper tells it."""
     if info is None and end in (RunEnd.ERROR, RunEnd.TIMEOUT, RunEnd.DIED):
         info = f"it was: {end}"
@@ -274,7 +274,7 @@ def over(
         "worker": "worker",
         "started_at": 1,
     }
-    return runs.FinishedRun(**values | changes)
+    return FinishedRun(**values | changes)
 
 
 # --- faults ----------------------------------------------------------------------------------

@@ -15,7 +15,12 @@ import pytest
 
 from drumline.domain.policy import Retry
 from drumline.domain.states import TaskState
-from drumline.domain.sweeps.partition import PartitionDirectives, PartitionEnd, PartitionInfo
+from drumline.domain.sweeps.partition import (
+    Checkpoint,
+    PartitionDirectives,
+    PartitionEnd,
+    PartitionInfo,
+)
 from drumline.domain.task import DueTask, TaskBody, encode_body
 from drumline.errors import Conflict
 from drumline.handlers.base import Registered
@@ -53,9 +58,10 @@ class Keeper:
     def __init__(self, live: PartitionDirectives = LIVE) -> None:
         ours, theirs = socket.socketpair()
         self.here = Channel(ours, ToKeeper)
+        self.task_id = 0
         self.there = Channel(theirs, ToRunner)
-        self.live: Callable[[StoreCheckpoint], PartitionDirectives | None] = lambda flush: live
-        self.flushes: list[StoreCheckpoint] = []
+        self.live: Callable[[Checkpoint], PartitionDirectives | None] = lambda flush: live
+        self.flushes: list[Checkpoint] = []
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
@@ -68,11 +74,12 @@ class Keeper:
             while (frames := self.here.receive()) is not None:
                 for frame in frames:
                     assert isinstance(frame, StoreCheckpoint)
-                    self.flushes.append(frame)
-                    answer = self.live(frame)
+                    self.task_id, checkpoint = frame.task_id, frame.checkpoint
+                    self.flushes.append(checkpoint)
+                    answer = self.live(checkpoint)
                     ours = answer is not None
-                    reply: Frame = CheckpointStored(frame.task_id, frame.start, ours, answer)
-                    if not frame.stuck:
+                    reply: Frame = CheckpointStored(frame.task_id, checkpoint.start, ours, answer)
+                    if not checkpoint.stuck:
                         self.here.send(reply)
 
     def close(self) -> None:
@@ -272,10 +279,10 @@ def test_an_item_that_cannot_be_stopped_is_told_of(
     async def blocking(item: Item) -> None:
         work(item)
 
-    def live(flush: StoreCheckpoint) -> PartitionDirectives:
+    def live(flush: Checkpoint) -> PartitionDirectives:
         if flush.stuck:
             told.set()
-            keeper.here.send(CheckpointStored(flush.task_id, flush.start, True, LIVE))
+            keeper.here.send(CheckpointStored(keeper.task_id, flush.start, True, LIVE))
         return LIVE
 
     keeper.live = live

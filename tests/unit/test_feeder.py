@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.sweeps.partition import LINES_KEPT, PartitionDirectives, PartitionInfo
+from drumline.domain.sweeps.partition import (
+    LINES_KEPT,
+    Checkpoint,
+    PartitionDirectives,
+    PartitionInfo,
+)
 from drumline.errors import Conflict, WrongUse
-from drumline.runner.frames import StoreCheckpoint
 from drumline.runner.sweep.item_window import SETTLE_SECONDS, ItemWindow
 
 LIVE = PartitionDirectives(
@@ -38,9 +42,7 @@ def feeder(
     return ItemWindow(1, 1, part, clock=clock), clock
 
 
-def flushed(
-    feeder: ItemWindow, clock: Clock, now: PartitionDirectives = LIVE
-) -> StoreCheckpoint | None:
+def flushed(feeder: ItemWindow, clock: Clock, now: PartitionDirectives = LIVE) -> Checkpoint | None:
     """Have a checkpoint stored, if there is one."""
     flush = feeder.flush(clock(), final=True)
     if flush is not None:
@@ -65,7 +67,7 @@ def test_every_index_is_run_once_and_the_start_is_honest(total: int, steps: list
     failed: set[int] = set()
     stored = 0
 
-    def check(flush: StoreCheckpoint | None) -> None:
+    def check(flush: Checkpoint | None) -> None:
         nonlocal stored
         if flush is not None:
             assert flush.start >= stored

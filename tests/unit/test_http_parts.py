@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.domain.policy import HandlerSpec
-from drumline.domain.release import HeldRun, RetryLimits, RunEnd, decide_release
+from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, decide_release
 from drumline.domain.release import RunOutcome as RunOutcome
 from drumline.domain.states import Cause, TaskState
 from drumline.handlers.http.answer import as_text, kept_headers, retry_after, unpack
@@ -103,21 +103,14 @@ def test_the_policy_decides_what_becomes_of_a_run(
     outcome: CallOutcome, code: int | None, failures: int, again: bool
 ) -> None:
     policy = RetryPolicy(max_attempts=3)
-    run = HeldRun(
+    cause = Cause.TIMEOUT if outcome is CallOutcome.TIMEOUT else Cause.ERROR
+    run = FinishedRun(
         id=1, fence=1, status=TaskState.RUNNING, batch_id=None, attempt=1, retry_time=0,
         failures=failures, deaths=0, due_at=0, retry=policy.as_retry(), of_job=True,
+        outcome=RunOutcome(RunEnd.ERROR, final=not policy.wants(outcome, code), cause=cause),
+        handler=HandlerSpec("http", "http"), worker="worker-1",
     )  # fmt: skip
-    cause = Cause.TIMEOUT if outcome is CallOutcome.TIMEOUT else Cause.ERROR
-    ended = RunOutcome(RunEnd.ERROR, final=not policy.wants(outcome, code), cause=cause)
-    verdict = decide_release(
-        run,
-        ended,
-        HandlerSpec("http", "http"),
-        RetryLimits(2, 3),
-        cancelled=False,
-        now=0,
-        chance=0.5,
-    )
+    verdict = decide_release(run, RetryLimits(2, 3), cancelled=False, now=0, chance=0.5)
     assert verdict.again is again
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drumline.domain.policy import HandlerSpec, OnDeath, Retry
 from drumline.domain.release import (
     INFO_LIMIT,
-    HeldRun,
+    FinishedRun,
     ReleaseDecision,
     RetryLimits,
     RunEnd,
@@ -34,7 +34,7 @@ retries = st.builds(
     causes=st.sampled_from([(), (Cause.ERROR,), (Cause.ERROR, Cause.TIMEOUT)]),
 )
 runs = st.builds(
-    HeldRun,
+    FinishedRun,
     id=st.just(1),
     fence=st.just(1),
     status=st.sampled_from([S.RUNNING, S.ROLLBACK_RUNNING]),
@@ -46,6 +46,9 @@ runs = st.builds(
     due_at=st.just(7),
     retry=st.none() | retries,
     of_job=st.booleans(),
+    outcome=st.just(RunOutcome(RunEnd.SUCCESS)),
+    handler=st.just(HandlerSpec("target", "type")),
+    worker=st.just("worker-1"),
 )
 outcomes = st.builds(
     RunOutcome,
@@ -78,10 +81,11 @@ cases = st.fixed_dictionaries(
 
 def decide(case: dict[str, Any], **changes: Any) -> ReleaseDecision:
     values = case | changes
+    run = msgspec.structs.replace(
+        values["run"], outcome=values["outcome"], handler=values["handler"]
+    )
     return decide_release(
-        values["run"],
-        values["outcome"],
-        values["handler"],
+        run,
         values["limits"],
         cancelled=values["cancelled"],
         now=NOW,
@@ -94,8 +98,8 @@ def end(case: dict[str, Any], how: RunEnd) -> RunOutcome:
     return msgspec.structs.replace(outcome, end=how)
 
 
-def batch_run(case: dict[str, Any]) -> HeldRun:
-    run: HeldRun = case["run"]
+def batch_run(case: dict[str, Any]) -> FinishedRun:
+    run: FinishedRun = case["run"]
     return msgspec.structs.replace(run, of_job=False)
 
 
@@ -133,7 +137,7 @@ def test_an_attempt_counts_unless_it_was_given_back(case: dict[str, Any]) -> Non
 
 @given(cases)
 def test_a_give_back_changes_nothing_else(case: dict[str, Any]) -> None:
-    run: HeldRun = case["run"]
+    run: FinishedRun = case["run"]
     verdict = decide(case, cancelled=False, outcome=RunOutcome(RunEnd.GIVEN_BACK))
     assert verdict.status is (S.PENDING if run.status is S.RUNNING else S.ROLLBACK_PENDING)
     assert (verdict.cause, verdict.due_at) == (None, None)
@@ -161,7 +165,7 @@ def test_success_clears_the_failures_in_a_row(case: dict[str, Any]) -> None:
     assert (verdict.failures, verdict.result) == (0, case["outcome"].result)
 
 
-def until_it_rests(case: dict[str, Any], run: HeldRun, how: RunEnd) -> list[ReleaseDecision]:
+def until_it_rests(case: dict[str, Any], run: FinishedRun, how: RunEnd) -> list[ReleaseDecision]:
     """Run it again and again with the same end."""
     verdicts = []
     while True:
@@ -231,11 +235,11 @@ def test_what_a_task_was_submitted_with_comes_before_its_handlers_policy(
     [(OnDeath.RETRY, S.PENDING), (OnDeath.FAIL, S.FAIL), (OnDeath.CANCEL, S.CANCEL)],
 )
 def test_the_handlers_choice_on_death(choice: OnDeath, status: S) -> None:
-    run = HeldRun(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0)
     spec = HandlerSpec("target", "type", on_death=choice)
-    verdict = decide_release(
-        run, RunOutcome(RunEnd.DIED), spec, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5
+    run = FinishedRun(
+        1, 1, S.RUNNING, None, 1, 0, 0, 0, 0, RunOutcome(RunEnd.DIED), spec, "worker-1"
     )
+    verdict = decide_release(run, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5)
     assert (verdict.status, verdict.cause) == (status, Cause.DIED)
 
 
@@ -272,12 +276,10 @@ def test_jitter_goes_both_ways_around_the_delay() -> None:
 
 @pytest.mark.parametrize(("asked", "seconds"), [(0, 8), (3, 8), (30, 30)])
 def test_an_error_may_ask_for_a_longer_wait(asked: float, seconds: int) -> None:
-    run = HeldRun(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0)
     spec = HandlerSpec("target", "type", retry=Retry(retries=1, delay=8, jitter=0))
     outcome = RunOutcome(RunEnd.ERROR, wait=asked)
-    verdict = decide_release(
-        run, outcome, spec, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5
-    )
+    run = FinishedRun(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0, outcome, spec, "worker-1")
+    verdict = decide_release(run, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5)
     assert verdict.due_at == NOW + seconds * 1_000_000
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.sweeps.window import Window, WindowPosition
+from drumline.domain.sweeps.partition import Checkpoint
+from drumline.domain.sweeps.window import Window
 
 
 @settings(max_examples=60, deadline=None)
@@ -25,7 +26,7 @@ def test_retries_and_crashes_leave_an_exact_count_of_errors(
 ) -> None:
     """A runner in small: item i fails so many times; it is tried again, then counted."""
     total = len(failing_attempts)
-    stored = WindowPosition(0, 0, ())
+    stored = Checkpoint(0, 0, ())
     named: list[int] = []
     seen: set[int] = set()
     while stored.start < total:
@@ -144,8 +145,8 @@ def test_failures_between_two_checkpoints_are_kept_for_the_second() -> None:
     window.failed(4)
     window.flushed(first.start)
     second = window.checkpoint(0.0)
-    assert first == WindowPosition(2, 2, (0, 1))
-    assert second == WindowPosition(6, 4, (4, 5))
+    assert first == Checkpoint(2, 2, (0, 1))
+    assert second == Checkpoint(6, 4, (4, 5))
 
 
 def test_a_lost_checkpoint_does_not_leave_the_window_full() -> None:
@@ -193,7 +194,7 @@ def test_a_range_with_failures_in_it_leaves_them_failures() -> None:
     for index in (3, 4, 9):
         window.failed(index)
     assert window.done_range(0, 10) == 7
-    assert window.checkpoint(0.0) == WindowPosition(10, 3, (3, 4, 9))
+    assert window.checkpoint(0.0) == Checkpoint(10, 3, (3, 4, 9))
 
 
 def test_a_second_word_about_an_item_changes_nothing() -> None:
@@ -205,7 +206,7 @@ def test_a_second_word_about_an_item_changes_nothing() -> None:
     assert not window.failed(1)
     window.done(0)
     window.done(2)
-    assert window.checkpoint(0.0) == WindowPosition(3, 1, (1,))
+    assert window.checkpoint(0.0) == Checkpoint(3, 1, (1,))
 
 
 def test_a_smaller_window_starts_nothing_until_the_stored_start_has_come_near() -> None:

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from drumline.domain.sweeps.window import Window, WindowPosition
+from drumline.domain.sweeps.partition import Checkpoint
+from drumline.domain.sweeps.window import Window
 
 FLUSH_EVERY = 1.0
 
@@ -58,7 +59,7 @@ class Sweep(RuleBasedStateMachine):
         self.moves = [self.stored_start]
         self.asked_at = self.now
         self.asked = self.stored_start
-        self.in_flight: list[WindowPosition] = []
+        self.in_flight: list[Checkpoint] = []
         self.raise_highest()
 
     def raise_highest(self) -> None:

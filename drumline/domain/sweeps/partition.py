@@ -62,6 +62,27 @@ class LogLine(msgspec.Struct, frozen=True, array_like=True):
     message: str
 
 
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    """How far a partition is. It repeats what an unanswered checkpoint said, so that one may be
+    lost. Storing it never moves the stored start back; failed items below that are stored already.
+    """
+
+    start: int
+    """Every item before this one is done."""
+    errors: int
+    """How many of them failed. Failures beyond the start are not counted yet: after a crash those
+    items run again, and would be counted twice."""
+    failed: tuple[int, ...] = ()
+    """Which failed since the last stored checkpoint, ascending; only the first of very many."""
+    log: tuple[LogLine, ...] = ()
+    extra: str | None = None
+    """The sweep's extra data as JSON, if it was changed."""
+    speed: float = 0.0
+    """Items a second."""
+    stuck: tuple[int, ...] = ()
+    """Items that cannot be stopped: the keeper kills the runner, and they count as failed."""
+
+
 class PartitionEnd(msgspec.Struct, frozen=True):
     """The result of a partition's task: how far it came, and why it stopped there."""
 

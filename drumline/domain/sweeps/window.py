@@ -13,29 +13,14 @@ nanoseconds an item (one byte each, set and searched in C), and a few hundred on
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import NamedTuple
+
+from drumline.domain.sweeps.partition import Checkpoint
 
 FLUSH_EVERY = 1.0  # seconds between checkpoints, unless half a window has moved before
 FAILED_KEPT = 1_000  # failed indexes named by one checkpoint; more are only counted
 
 RUNNING, DONE, FAILED = 0, 1, 2
 _COMPACT = 4_096  # bytes of marks behind the start that are not worth freeing
-
-
-class WindowPosition(NamedTuple):
-    """What to store. It says again what an unanswered checkpoint said, so that one may be lost.
-
-    Storing it must not move the start back; of `failed`, what is below the start stored so far
-    has been stored already.
-    """
-
-    start: int
-    """Every item before this one is done."""
-    errors: int
-    """How many of them failed. Failures beyond the start are not in it: after a crash those items
-    run again, and would be counted twice."""
-    failed: tuple[int, ...]
-    """Which failed since the last flush, ascending, the first ones only if there are very many."""
 
 
 class Window:
@@ -227,11 +212,11 @@ class Window:
         moved = self._start - self._asked
         return 2 * moved >= self._size or (moved > 0 and self._start == self._end)
 
-    def checkpoint(self, now: float) -> WindowPosition:
+    def checkpoint(self, now: float) -> Checkpoint:
         """What to store now. Call `flushed` when it has been committed."""
         self._asked = self._start
         self._asked_at = now
-        return WindowPosition(self._start, self._behind, tuple(self._failed))
+        return Checkpoint(self._start, self._behind, tuple(self._failed))
 
     def flushed(self, start: int) -> None:
         """The checkpoint with this start is committed; news of an older one changes nothing."""

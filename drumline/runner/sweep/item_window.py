@@ -20,6 +20,7 @@ from drumline.domain.sweeps.partition import (
     EXTRA_LIMIT,
     LINES_KEPT,
     MESSAGE_LIMIT,
+    Checkpoint,
     LogLine,
     PartitionDirectives,
     PartitionEnd,
@@ -30,7 +31,6 @@ from drumline.domain.sweeps.sweep import SweepState
 from drumline.domain.sweeps.window import FLUSH_EVERY, Window
 from drumline.errors import WrongUse
 from drumline.handlers.sweep import RunningSweep
-from drumline.runner.frames import StoreCheckpoint
 
 LOOPS_PARALLEL = 100
 """Async items at a time if nobody says how many; sync ones run one at a time."""
@@ -61,7 +61,7 @@ class ItemWindow(RunningSweep):
         """Called, under the lock, when items may start again."""
         self.here = threading.local()
         """Each thread's own `leave_block`: its item was the last that it is to run."""
-        self._task_id = task_id
+        self.task_id = task_id
         self._live = part.live
         self._default = LOOPS_PARALLEL if is_async else 1
         self._end = part.end
@@ -77,7 +77,7 @@ class ItemWindow(RunningSweep):
         self._extra_said: str | None = None  # by the items that run
         self._extra_done: str | None = None  # by items that are done
         self._asked_at = now
-        self._sent: StoreCheckpoint | None = None  # the checkpoint that is not answered yet
+        self._sent: Checkpoint | None = None  # the checkpoint that is not answered yet
         self._reason: str | None = None
         self._by_handler = False
         self.closed = part.live.stop
@@ -253,7 +253,7 @@ class ItemWindow(RunningSweep):
 
     def flush(
         self, now: float, final: bool = False, stuck: tuple[int, ...] = ()
-    ) -> StoreCheckpoint | None:
+    ) -> Checkpoint | None:
         """A checkpoint, if one is due: on a timer, at half a window, and at the end."""
         with self.changed:
             timed = now - self._asked_at >= FLUSH_EVERY
@@ -267,8 +267,8 @@ class ItemWindow(RunningSweep):
             lines, self._lines, self._dropped = tuple(self._lines), [], 0
             extra, self._extra_done = self._extra_done, None
             self._asked_at = now
-            self._sent = StoreCheckpoint(
-                self._task_id, point.start, point.errors, point.failed, lines, extra, speed, stuck
+            self._sent = Checkpoint(
+                point.start, point.errors, point.failed, lines, extra, speed, stuck
             )
             return self._sent
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from drumline.runner.frames import CheckpointStored, Frame
+from drumline.runner.frames import CheckpointStored, Frame, StoreCheckpoint
 from drumline.runner.sweep.item_executor import ItemExecutor, Slot
 from drumline.runner.sweep.item_window import ItemWindow
 
@@ -100,7 +100,7 @@ class PartitionMonitor:
         flush = self.feeder.flush(now, final=self._finishing, stuck=stuck)
         if flush is not None:
             self._told_stuck.update(stuck)
-            self.pipe.send(flush)
+            self.pipe.send(StoreCheckpoint(self.feeder.task_id, flush))
 
     def _hear(self) -> None:
         frames = self.pipe.receive()

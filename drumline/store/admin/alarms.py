@@ -20,8 +20,7 @@ from drumline.store.tables import alarm, job, task
 from drumline.store.tx import Tx
 
 if TYPE_CHECKING:
-    from drumline.domain.release import ReleaseDecision
-    from drumline.store.task.runs import FinishedRun
+    from drumline.domain.release import FinishedRun, ReleaseDecision
 
 WAITING, GIVEN_UP = "waiting", "given_up"
 INFO_KEPT = 1000

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Row, bindparam, func, insert, select, update
 
 from drumline.domain.sweeps import sweep as rules
-from drumline.domain.sweeps.partition import LogLine, PartitionDirectives, PartitionInfo
+from drumline.domain.sweeps.partition import Checkpoint, PartitionDirectives, PartitionInfo
 from drumline.domain.sweeps.sweep import SweepState
 from drumline.store.database import Database
 from drumline.store.node.keepers import KeeperState
@@ -31,18 +31,6 @@ class HeldPartition(msgspec.Struct, frozen=True):
     keeper_id: int
     task_id: int
     fence: int
-
-
-class PartitionCheckpoint(msgspec.Struct, frozen=True):
-    """How far a partition is, and what it has to say."""
-
-    start: int
-    errors: int
-    failed: tuple[int, ...] = ()
-    log: tuple[LogLine, ...] = ()
-    extra: str | None = None
-    speed: float = 0.0
-    stuck: tuple[int, ...] = ()
 
 
 def open_part(database: Database, held: HeldPartition) -> PartitionInfo | None:
@@ -75,13 +63,13 @@ def _open(tx: Tx, held: HeldPartition) -> PartitionInfo | None:
 
 
 def checkpoint(
-    database: Database, held: HeldPartition, flush: PartitionCheckpoint
+    database: Database, held: HeldPartition, flush: Checkpoint
 ) -> PartitionDirectives | None:
     """Store how far a partition is; what is to be done from now on. None: it is not ours."""
     return database.write(partial(_store, held=held, flush=flush))
 
 
-def _store(tx: Tx, held: HeldPartition, flush: PartitionCheckpoint) -> PartitionDirectives | None:
+def _store(tx: Tx, held: HeldPartition, flush: Checkpoint) -> PartitionDirectives | None:
     part = _part(tx, held.task_id)
     if part is None or not _is_ours(tx, held, progress=flush.start > part.start_index):
         return None

@@ -7,21 +7,18 @@ lets the sweep go on, or not. The sweep's row is locked before the tasks': see `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from sqlalchemy import Row, select, update
 
-from drumline.domain.release import ReleaseDecision
+from drumline.domain.release import FinishedRun, ReleaseDecision
 from drumline.domain.states import FINISHED, TaskState
 from drumline.domain.sweeps.partition import HookEnd, PartitionEnd
 from drumline.domain.sweeps.sweep import Initiator, SweepState
 from drumline.store.sweep import sweeps
 from drumline.store.tables import sweep, sweep_part
 from drumline.store.tx import Tx
-
-if TYPE_CHECKING:
-    from drumline.store.task.runs import FinishedRun
 
 Owners = Mapping[int, int]
 """Tasks by id, and the sweeps that they belong to."""

@@ -12,12 +12,12 @@ import msgspec
 from sqlalchemy import Row, bindparam, select
 
 from drumline.domain.policy import HandlerSpec, Retry
-from drumline.domain.release import RetryLimits, RunEnd, RunOutcome
+from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import TaskState
 from drumline.store.database import Database
 from drumline.store.node import handlers
 from drumline.store.tables import task
-from drumline.store.task.runs import STOP_KILL, FinishedRun, release
+from drumline.store.task.runs import STOP_KILL, release
 from drumline.store.tx import Tx
 
 GROUP = 500

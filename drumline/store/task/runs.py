@@ -17,13 +17,11 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import BigInteger, Row, Update, bindparam, case, func, insert, select, update
 
-from drumline.domain.policy import HandlerSpec
 from drumline.domain.release import (
-    HeldRun,
+    FinishedRun,
     ReleaseDecision,
     RetryLimits,
     RunEnd,
-    RunOutcome,
     decide_release,
 )
 from drumline.domain.states import ACQUIRED, FINISHED, Phase, TaskState, check
@@ -46,15 +44,6 @@ NO_STOP, STOP_CANCEL, STOP_KILL = 0, 1, 2
 
 class RaceLost(Exception):
     """A write changed fewer rows than it was asked to: someone else was there first."""
-
-
-class FinishedRun(HeldRun, frozen=True, kw_only=True):
-    """A run that is over, with what its handler says about it."""
-
-    outcome: RunOutcome
-    handler: HandlerSpec
-    worker: str
-    started_at: int | None = None
 
 
 def acquire(database: Database, keeper_id: int, dues: Sequence[DueTask]) -> list[DueTask]:
@@ -215,8 +204,6 @@ def _settle(
             tx.require(run.batch_id, phase)
         verdicts[run.id] = verdict = decide_release(
             run,
-            run.outcome,
-            run.handler,
             limits,
             cancelled=phase is Phase.CANCEL or run.id in cancelled,
             now=tx.now,
