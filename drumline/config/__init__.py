@@ -29,7 +29,7 @@ LONGEST_SOCKET_PATH = 100
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every setting, with its unit. The reference page and the file that `drumline init` writes are
-    made from these docstrings (drumline/settings_reference.py); `# ---` lines are their headings.
+    made from these docstrings (drumline/config/reference.py); `# ---` lines are their headings.
     """
 
     # --- Node ---

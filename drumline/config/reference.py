@@ -23,7 +23,7 @@ from drumline.config import Settings
 PAGE = """\
 # Settings
 
-This page is made by `bin/docs` from the docstrings in `drumline/config.py`.
+This page is made by `bin/docs` from the docstrings in `drumline/config/__init__.py`.
 
 Drumline reads `drumline.toml` in the working directory, or the file that `DRUMLINE_CONFIG` names.
 Environment variables come second and win: `DRUMLINE_HTTP_PORT=8200` sets `http_port`. Lists are
@@ -159,3 +159,7 @@ def _range(low: int | None, high: int | None, otherwise: str, unit: str) -> str:
     if high is not None:
         return f"at most {high}{unit}"
     return otherwise if low is None else f"{low} or more{unit}"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -25,6 +28,15 @@ def test_every_setting_is_documented_under_a_heading() -> None:
 def test_the_settings_page_is_up_to_date() -> None:
     page = (ROOT / "docs/reference/settings.md").read_text()
     assert page == reference.page(), "run bin/docs"
+
+
+def test_bin_docs_writes_the_settings_page() -> None:
+    command = re.search(r"-m (\S+) >docs/reference/settings.md", (ROOT / "bin/docs").read_text())
+    assert command is not None
+    done = subprocess.run(
+        [sys.executable, "-m", command[1]], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == reference.page()
 
 
 @pytest.mark.parametrize(

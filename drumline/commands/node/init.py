@@ -1,4 +1,4 @@
-"""`drumline init`: the two files of a new project, ready to be changed."""
+"""`drumline init`: writes the settings file and an example module of handlers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from drumline.cli import groups, terminal
 
 HANDLERS = '''\
-"""Handlers of this project. They run in Drumline's workers and in none of its other processes."""
+"""Handlers of this project. Only Drumline's workers import this module."""
 
 from pathlib import Path
 
@@ -20,31 +20,31 @@ from drumline import Change, Handler, Task, handler, register
 
 @handler("hello", timeout=20, retries=3)
 def hello(task: Task) -> str:
-    """What it returns is kept as the task's result; what it raises makes it fail."""
+    """The return value is stored as the task's result; an exception makes the task fail."""
     name = (task.param or {}).get("name", "world")
-    task.log("Saying hello.", name=name)
+    task.log("Greeting", name=name)
     return f"Hello, {name}!"
 
 
-# A change that can be rolled back. The targets, one JSON object a line:
+# A change that can be rolled back. The targets file has one JSON object per line:
 #   {"target_id": "db-1", "param": {"size": 5}}
 # drumline batch submit grow --type resize --targets targets.jsonl --watch
 # drumline batch rollback ID
 
 
 class Resize(Handler):
-    """Writes a server's size into a file, in the place of a service that is changed."""
+    """Writes a server's size into a file, as a stand-in for a change to a real service."""
 
     types = ("resize",)
     timeout = 30
 
     def build_param(self, task: Task) -> Change:
-        """What is there now, and what it is to become. It is stored before anything is changed,
-        so a rollback knows the way back even if this process dies the moment after."""
+        """The value before and after the change. Drumline stores both before it calls `process`,
+        so a rollback is possible even if this process is killed right after that."""
         return Change(before=self.size(task), after=task.param["size"])
 
     def is_finished(self, task: Task) -> bool:
-        """A task may run again after a crash: say so if nothing is left to do."""
+        """True if the change was made already: a task can run again after a crash."""
         return self.size(task) == int(task.after_update)
 
     def process(self, task: Task) -> None:
@@ -74,9 +74,9 @@ def init() -> None:
         Path(FILE_NAME): reference.init_file("handlers"),
         Path("handlers.py"): HANDLERS,
     }
-    there = [str(path) for path in files if path.exists()]
-    if there:
-        raise Conflict(reason=f"There already is {' and '.join(there)}; nothing was written")
+    existing = [str(path) for path in files if path.exists()]
+    if existing:
+        raise Conflict(reason=f"{', '.join(existing)}: already exists; nothing was written")
     try:
         for path, text in files.items():
             with path.open("x") as file:
