@@ -1,11 +1,16 @@
-"""One tree of errors. The CLI maps it to exit codes and REST to status codes, each once.
+"""The errors of Drumline. The CLI maps them to exit codes and REST to status codes, each once.
 
-An error's docstring is its message; the fields that a raise names are put into it.
+An error's docstring is its message, filled in from the details that are passed when it is raised.
+Details are data for callers and travel with the error over the control socket: `field` is the
+argument that is wrong, `index` its position in a list of targets or params, `reason` what is wrong.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+_Error = TypeVar("_Error", bound="DrumlineError")
 
 
 class DrumlineError(Exception):
@@ -14,10 +19,17 @@ class DrumlineError(Exception):
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
 
-    def __init__(self, **details: object) -> None:
+    def __init__(self, **details: Any) -> None:
         self.details = details
         template = type(self).__doc__ or type(self).__name__
-        super().__init__(template.format(**details))
+        message = template.format(**details)
+        if template == "{reason}" and "field" in details:
+            message = f"{details['field']}: {message}"
+        super().__init__(message)
+
+    def within(self, place: str, **details: Any) -> Self:
+        """The same error; its message begins with a place such as `target 3`."""
+        return _rebuild(type(self), f"{place}: {self}", {**self.details, **details})
 
     @property
     def code(self) -> str:
@@ -91,10 +103,6 @@ class BadToken(Conflict):
     http_status = 403
 
 
-class FenceLost(Conflict):
-    """Task {task_id} is no longer held under fence {fence}."""
-
-
 class MoreRowsThanAsked(DrumlineError):
     """A write meant for {asked} rows changed {changed}: this is a bug in Drumline."""
 
@@ -105,20 +113,24 @@ class DecodeError(WrongUse):
     http_status = 400
 
 
-def by_code(code: str, message: str) -> DrumlineError:
-    """Rebuild on the caller's side an error that came over the control socket."""
-    kind = _all_kinds().get(code, DrumlineError)
+def restore(code: str, message: str, details: Mapping[str, Any]) -> DrumlineError:
+    """An error that came over the control socket, as the class that was raised."""
+    return _rebuild(_classes_by_name().get(code, DrumlineError), message, dict(details))
+
+
+def _rebuild(kind: type[_Error], message: str, details: dict[str, Any]) -> _Error:
+    """An error whose message is not made from its details."""
     error = kind.__new__(kind)
     Exception.__init__(error, message)
-    error.details = {}
+    error.details = details
     return error
 
 
-def _all_kinds() -> dict[str, type[DrumlineError]]:
-    kinds: dict[str, type[DrumlineError]] = {}
-    todo: list[type[DrumlineError]] = [DrumlineError]
-    while todo:
-        kind = todo.pop()
-        kinds[kind.__name__] = kind
-        todo.extend(kind.__subclasses__())
-    return kinds
+def _classes_by_name() -> dict[str, type[DrumlineError]]:
+    found: dict[str, type[DrumlineError]] = {}
+    remaining: list[type[DrumlineError]] = [DrumlineError]
+    while remaining:
+        kind = remaining.pop()
+        found[kind.__name__] = kind
+        remaining.extend(kind.__subclasses__())
+    return found

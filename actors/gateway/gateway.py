@@ -18,7 +18,13 @@ from actors.dispatcher_connection import DispatcherConnection
 from actors.event_loop import EventLoop
 from actors.gateway.web_server import WebServer
 from drumline import commands
-from drumline.client.control import ControlReply, ControlRequest, decode_request, encode, refusal
+from drumline.client.control import (
+    ControlReply,
+    ControlRequest,
+    decode_request,
+    encode,
+    error_reply,
+)
 from drumline.command_layer import execute
 from drumline.config import Settings
 from drumline.domain.task import DueTask
@@ -69,7 +75,7 @@ class Gateway:
                 request = decode_request(frames[0] if len(frames) == 1 else b"")
             except DecodeError as error:
                 metrics.bad_frames.inc()
-                self.send(identity, refusal("", error))
+                self.send(identity, error_reply("", error))
                 continue
             work = self.pool.submit(self.carry_out, request)
             work.add_done_callback(partial(self.answer, identity))
@@ -83,7 +89,7 @@ class Gateway:
                 request.id, data=execute.execute(kind, request.arguments, request.id, context)
             )
         except DrumlineError as error:
-            return refusal(request.id, error)
+            return error_reply(request.id, error)
 
     def answer(self, identity: bytes, work: Future[ControlReply]) -> None:
         self.loop.post(partial(self.send, identity, work.result()))

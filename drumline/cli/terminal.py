@@ -19,7 +19,7 @@ import msgspec
 from drumline.cli import groups
 from drumline.command_layer.base import REQUEST_ID_LIMIT
 from drumline.command_layer.fields import LONGEST_TIMEOUT, moment
-from drumline.errors import NotReachable, WrongUse, by_code
+from drumline.errors import NotReachable, WrongUse, restore
 
 if TYPE_CHECKING:
     from drumline.client.control import Control
@@ -124,8 +124,10 @@ def change(command: str, arguments: Mapping[str, Any], request_id: str | None) -
         except NotReachable as error:
             if not opened.was_found:
                 raise
-            raise by_code(
-                error.code, f"{error} (to repeat this safely: --request-id {request_id})"
+            raise restore(
+                error.code,
+                f"{error} (to repeat this safely: --request-id {request_id})",
+                error.details,
             ) from None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from drumline.errors import DecodeError, DrumlineError, NotReachable, by_code
+from drumline.errors import DecodeError, DrumlineError, NotReachable, restore
 
 VERSION = 1
 CONNECT_SECONDS = 2
@@ -33,12 +33,13 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ControlReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What came of it: data, or an error's name and sentence."""
+    """The result of a command: data, or an error."""
 
     id: str
     data: dict[str, Any] | None = None
     error: str | None = None
     message: str = ""
+    details: dict[str, Any] = {}
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -78,7 +79,7 @@ class Control:
         )
         answer = self._exchange(request)
         if answer.error is not None:
-            raise by_code(answer.error, answer.message)
+            raise restore(answer.error, answer.message, answer.details)
         return answer.data or {}
 
     def close(self) -> None:
@@ -139,8 +140,9 @@ def new_request_id() -> str:
     return uuid.uuid4().hex
 
 
-def refusal(request_id: str, error: DrumlineError) -> ControlReply:
-    """An error as an answer, of a kind that the caller knows: it may not have imported where the
-    error itself is defined."""
+def error_reply(request_id: str, error: DrumlineError) -> ControlReply:
+    """The reply for an error. It names the nearest class of `drumline.errors`: the client may not
+    have imported the module of a more special one."""
     known = next(kind for kind in type(error).__mro__ if kind.__module__ == "drumline.errors")
-    return ControlReply(request_id, error=known.__name__, message=str(error))
+    details = msgspec.to_builtins(error.details, enc_hook=str)
+    return ControlReply(request_id, error=known.__name__, message=str(error), details=details)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from drumline.client.control import encode
-from drumline.command_layer.fields import explained
+from drumline.command_layer.fields import invalid_field
 from drumline.command_layer.targets import PIECE, PIECE_BYTES, Target
 from drumline.errors import WrongUse
 
@@ -79,7 +79,7 @@ def _target(number: int, target: object) -> Target:
         fields = msgspec.structs.asdict(target) if isinstance(target, Target) else target
         return msgspec.convert(fields, Target)
     except msgspec.ValidationError as error:
-        raise WrongUse(reason=f"target {number}: {explained(error)}") from None
+        raise WrongUse(**invalid_field(error)).within(f"target {number}", index=number) from None
 
 
 def one_shots(params: Iterable[Any], instances: Iterable[str | None] | None) -> Iterator[Part]:

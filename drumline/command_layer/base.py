@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from drumline.command_layer.fields import explained
+from drumline.command_layer.fields import invalid_field
 from drumline.config import Settings
 from drumline.errors import Conflict, WrongUse
 
@@ -81,7 +81,7 @@ def read(kind: type[Command], arguments: dict[str, Any], strict: bool = True) ->
     try:
         return msgspec.convert(arguments, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise WrongUse(reason=f"{kind.name}: {explained(error)}") from None
+        raise WrongUse(**invalid_field(error)).within(kind.name) from None
 
 
 def run_command(command: Command, request_id: str, context: Context) -> dict[str, Any]:

@@ -28,15 +28,23 @@ Priority = Annotated[int, Meta(ge=0, le=9)]
 Timeout = Annotated[float, Meta(ge=0.001, le=LONGEST_TIMEOUT)]
 Limit = Annotated[int, Meta(ge=1, le=PAGE_LIMIT)]
 
-_PLACE = re.compile(r"(?s)(.*) - at `\$\.?(.+)`")
+_PATH = re.compile(r"(?s)(?P<reason>.*) - at (?:`key` in )?`\$\.?(?P<path>.*)`")
+_UNKNOWN = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`")
 
 
-def explained(error: msgspec.ValidationError) -> str:
-    """A validation error that begins with the name of the field that is wrong."""
-    found = _PLACE.fullmatch(str(error))
-    if found is None:
-        return _lower(str(error))
-    return f"{found[2]}: {_lower(found[1])}"
+def invalid_field(error: msgspec.ValidationError) -> dict[str, str]:
+    """The `field` and the `reason` of an error, from msgspec's text: it has no other form.
+
+    There is no field if the whole value is wrong.
+    """
+    text, path = str(error), ""
+    if found := _PATH.fullmatch(text):
+        text, path = found["reason"], found["path"]
+    if found := _UNKNOWN.fullmatch(text):
+        path = f"{path}.{found['name']}" if path else found["name"]
+        text = "required field is missing" if "missing" in found["what"] else "unknown field"
+    reason = text[:1].lower() + text[1:].replace("`", "")
+    return {"field": path, "reason": reason} if path else {"reason": reason}
 
 
 def as_json(value: Any) -> str | None:
@@ -85,7 +93,3 @@ def _from_iso(text: str) -> float:
     if found.tzinfo is None:
         raise WrongUse(reason=f"{text!r} has no time zone: add Z, or an offset like +02:00")
     return found.timestamp()
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

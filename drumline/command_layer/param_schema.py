@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from drumline.errors import WrongUse
 
@@ -34,14 +34,21 @@ BOUNDS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
 }
 
 
+class Problem(NamedTuple):
+    """What is wrong with a value, and at which path."""
+
+    field: str
+    reason: str
+
+
 def require(schema: Schema | None, value: Any) -> None:
     """Raise an error that names the field if the value does not fit."""
     if schema is not None and (problem := _problem(schema, schema, value, "param")):
-        raise WrongUse(reason=problem)
+        raise WrongUse(field=problem.field, reason=problem.reason)
 
 
-def _problem(root: Schema, schema: Schema, value: Any, path: str) -> str | None:
-    """What is wrong with a value, beginning with its path; None if nothing is."""
+def _problem(root: Schema, schema: Schema, value: Any, path: str) -> Problem | None:
+    """The first thing that is wrong with a value."""
     if reference := schema.get("$ref"):
         definition = root.get("$defs", {}).get(reference.rpartition("/")[2], {})
         if found := _problem(root, definition, value, path):
@@ -49,12 +56,14 @@ def _problem(root: Schema, schema: Schema, value: Any, path: str) -> str | None:
     if (choices := schema.get("anyOf")) and (found := _choice_problem(root, choices, value, path)):
         return found
     if "enum" in schema and value not in schema["enum"]:
-        return f"{path}: must be one of {', '.join(map(repr, schema['enum']))}, not {value!r}"
+        return Problem(
+            path, f"must be one of {', '.join(map(repr, schema['enum']))}, not {value!r}"
+        )
     if "const" in schema and value != schema["const"]:
-        return f"{path}: must be {schema['const']!r}, not {value!r}"
+        return Problem(path, f"must be {schema['const']!r}, not {value!r}")
     wanted = schema.get("type")
     if wanted is not None and not _is_of(wanted, value):
-        return f"{path}: must be of type {wanted}, not {_type_of(value)}"
+        return Problem(path, f"must be of type {wanted}, not {_type_of(value)}")
     if isinstance(value, dict):
         return _object_problem(root, schema, value, path)
     if isinstance(value, list):
@@ -62,13 +71,15 @@ def _problem(root: Schema, schema: Schema, value: Any, path: str) -> str | None:
     return _scalar_problem(schema, value, path)
 
 
-def _choice_problem(root: Schema, choices: Sequence[Schema], value: Any, path: str) -> str | None:
+def _choice_problem(
+    root: Schema, choices: Sequence[Schema], value: Any, path: str
+) -> Problem | None:
     problems = [_problem(root, choice, value, path) for choice in choices]
     if None in problems:
         return None
     if all(set(choice) == {"required"} for choice in choices) and isinstance(value, dict):
         ways = (" and ".join(choice["required"]) for choice in choices)
-        return f"{path}: needs one of {', '.join(ways)}"
+        return Problem(path, f"needs one of {', '.join(ways)}")
     return problems[0]
 
 
@@ -82,11 +93,11 @@ def _type_of(value: Any) -> str:
     return next((name for name, kinds in TYPES.items() if isinstance(value, kinds)), "unknown")
 
 
-def _object_problem(root: Schema, schema: Schema, value: Schema, path: str) -> str | None:
+def _object_problem(root: Schema, schema: Schema, value: Schema, path: str) -> Problem | None:
     properties = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            return f"{path}.{name}: is missing"
+            return Problem(f"{path}.{name}", "is missing")
     others = schema.get("additionalProperties", True)
     for name, item in value.items():
         if name in properties:
@@ -95,7 +106,8 @@ def _object_problem(root: Schema, schema: Schema, value: Schema, path: str) -> s
             checks = (_problem(root, of, item, f"{path}.{name}") for of in patterns)
             found = next(filter(None, checks), None)
         elif others is False:
-            found = f"{path}.{name}: is not known; known: {', '.join(properties) or 'nothing'}"
+            known = ", ".join(properties) or "nothing"
+            found = Problem(f"{path}.{name}", f"is not known; known: {known}")
         else:
             found = _problem(root, others, item, f"{path}.{name}") if others is not True else None
         if found:
@@ -108,10 +120,10 @@ def _patterns(schema: Schema) -> Iterable[tuple[str, Schema]]:
     return patterns.items()
 
 
-def _array_problem(root: Schema, schema: Schema, value: list[Any], path: str) -> str | None:
+def _array_problem(root: Schema, schema: Schema, value: list[Any], path: str) -> Problem | None:
     least, most = schema.get("minItems", 0), schema.get("maxItems")
     if len(value) < least or (most is not None and len(value) > most):
-        return f"{path}: has {len(value)} items, not {_range(least, most)}"
+        return Problem(path, f"has {len(value)} items, not {_range(least, most)}")
     firsts = schema.get("prefixItems", ())
     rest = schema.get("items", {})
     for i, item in enumerate(value):
@@ -121,19 +133,19 @@ def _array_problem(root: Schema, schema: Schema, value: list[Any], path: str) ->
     return None
 
 
-def _scalar_problem(schema: Schema, value: Any, path: str) -> str | None:
+def _scalar_problem(schema: Schema, value: Any, path: str) -> Problem | None:
     if isinstance(value, str):
         least, most = schema.get("minLength", 0), schema.get("maxLength")
         if len(value) < least or (most is not None and len(value) > most):
-            return f"{path}: has {len(value)} characters, not {_range(least, most)}"
+            return Problem(path, f"has {len(value)} characters, not {_range(least, most)}")
         if "pattern" in schema and not re.search(schema["pattern"], value):
             # A description says it to people, the pattern only to those who read patterns.
             wanted = schema.get("description") or repr(schema["pattern"])
-            return f"{path}: does not match: {wanted}"
+            return Problem(path, f"does not match: {wanted}")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         for word, (sign, fits) in BOUNDS.items():
             if word in schema and not fits(value, schema[word]):
-                return f"{path}: must be {sign} {schema[word]}, not {value}"
+                return Problem(path, f"must be {sign} {schema[word]}, not {value}")
     return None
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import msgspec
 
-from drumline.command_layer.fields import PARAM_LIMIT, Text64, Text255, explained
+from drumline.command_layer.fields import PARAM_LIMIT, Text64, Text255, invalid_field
 from drumline.errors import WrongUse
 
 PIECE = 5000
@@ -95,8 +95,10 @@ def _json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, int, Target]]
             continue
         try:
             yield number, read, decode(line)
+        except msgspec.ValidationError as error:
+            raise WrongUse(**invalid_field(error)).within(_line(path, number)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _bad(path, number, _reason(error)) from None
+            raise _bad(path, number, f"it is not JSON: {error}") from None
 
 
 def _csv_lines(path: str, file: Any) -> Iterator[tuple[int, int, Target]]:
@@ -130,18 +132,17 @@ def _from_cells(path: str, number: int, header: list[str], cells: list[str]) -> 
         try:
             values[name] = msgspec.json.decode(cell) if name in DOCUMENTS else cell
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            raise _bad(path, number, f"{name}: it is not JSON: {error}") from None
+            reason = f"it is not JSON: {error}"
+            raise WrongUse(field=name, reason=reason).within(_line(path, number)) from None
     try:
         return msgspec.convert(values, Target)
     except msgspec.ValidationError as error:
-        raise _bad(path, number, explained(error)) from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, msgspec.ValidationError):
-        return explained(error)
-    return f"it is not JSON: {error}"
+        raise WrongUse(**invalid_field(error)).within(_line(path, number)) from None
 
 
 def _bad(path: str, number: int, reason: str) -> WrongUse:
-    return WrongUse(reason=f"{path} line {number}: {reason}")
+    return WrongUse(reason=reason).within(_line(path, number))
+
+
+def _line(path: str, number: int) -> str:
+    return f"{path} line {number}"

@@ -133,7 +133,7 @@ def specs_of(handler: Handler, origin: str) -> list[HandlerSpec]:
             for name in _types(handler)
         ]
     except WrongUse as error:
-        raise WrongUse(reason=f"handler {origin}: {error}") from None
+        raise error.within(f"handler {origin}") from None
 
 
 def _types(handler: Handler) -> list[str]:
@@ -147,7 +147,9 @@ def _name(field: str, name: object) -> str:
     if not isinstance(name, str) or not name:
         raise WrongUse(reason=f"{field} must name what it serves, and is {name!r}")
     if len(name) > NAME_LIMIT:
-        raise WrongUse(reason=f"{field}: a name has at most {NAME_LIMIT} letters, {name!r} more")
+        raise WrongUse(
+            field=field, reason=f"a name has at most {NAME_LIMIT} letters, {name!r} more"
+        )
     return name
 
 
@@ -170,7 +172,7 @@ def retry_of(retry: Retry) -> Retry:
         # A struct does not look at its values when it is made in Python.
         return msgspec.convert(msgspec.structs.asdict(retry), Retry)
     except msgspec.ValidationError as error:
-        raise WrongUse(reason=f"retries: {error}") from None
+        raise WrongUse(field="retries", reason=str(error)) from None
 
 
 def _on_death(word: str) -> OnDeath:

@@ -73,7 +73,7 @@ class ShellParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         try:
             words = shlex.split(self.command)
         except ValueError as error:
-            raise WrongUse(reason=f"param.command: {error}") from None
+            raise WrongUse(field="param.command", reason=str(error)) from None
         if not words:
             raise WrongUse(reason="param.command is empty")
         return words
@@ -82,7 +82,7 @@ class ShellParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         made = {name: os.environ[name] for name in PASSED if name in os.environ}
         for name in self.pass_env:
             if name not in os.environ:
-                raise WrongUse(reason=f"param.pass_env: the worker has no variable {name}")
+                raise WrongUse(field="param.pass_env", reason=f"the worker has no variable {name}")
             made[name] = os.environ[name]
         ids = {
             "DRUMLINE_TASK_ID": str(task.id),
@@ -104,7 +104,7 @@ class Shell(Handler):
         try:
             param = msgspec.convert(task.param or {}, ShellParam)
         except msgspec.ValidationError as error:
-            raise WrongUse(reason=f"param: {error}") from None
+            raise WrongUse(field="param", reason=str(error)) from None
         started = time.monotonic()
         mark = secrets.token_hex(8)
         with _started(param, param.environment(task, mark), mark) as child:

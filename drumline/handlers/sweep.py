@@ -244,7 +244,7 @@ def registered(made: Sweep, origin: str, documented: Callable[..., Any]) -> list
             prepares="prepare" in own,
         )
     except WrongUse as error:
-        raise WrongUse(reason=f"sweep handler {origin}: {error}") from None
+        raise error.within(f"sweep handler {origin}") from None
     doc = doc_of(documented)
     parts = HandlerSpec(PARTS, name, origin=origin, doc=doc, sweep=traits)
     hooks = HandlerSpec(HOOKS, name, timeout=HOOK_TIMEOUT, origin=origin, doc=doc)
@@ -255,7 +255,9 @@ def _name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise WrongUse(reason=f"type must name what it serves, and is {name!r}")
     if len(name) > NAME_LIMIT:
-        raise WrongUse(reason=f"type: a name has at most {NAME_LIMIT} letters, {name!r} more")
+        raise WrongUse(
+            field="type", reason=f"a name has at most {NAME_LIMIT} letters, {name!r} more"
+        )
     return name
 
 

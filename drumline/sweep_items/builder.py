@@ -155,7 +155,7 @@ class Builder:
 
     def _refuse(self, reason: str) -> NoReturn:
         self.discard()
-        raise WrongUse(reason=f"items: {reason}.")
+        raise WrongUse(field="items", reason=f"{reason}.")
 
     def _sync(self) -> None:
         """The data first: an offset on disk must never speak of lines that are not."""
@@ -183,7 +183,7 @@ class Builder:
             self._begun.st_mtime_ns,
         ):
             self.discard()
-            raise Conflict(reason=f"items: {self._path} was changed while it was indexed.")
+            raise Conflict(field="items", reason=f"{self._path} was changed while it was indexed.")
         if marked:
             os.pwrite(self._index, OFFSET.pack(len(BOM)), self._at(0))
         os.ftruncate(self._index, self._at(-(-total // self._every)))
@@ -250,9 +250,9 @@ def index_file(cache: Path, path: Path) -> Items:
     try:
         identity = file_identity(path)
     except OSError as error:
-        raise WrongUse(reason=f"items: {path} cannot be read: {error.strerror}.") from error
+        raise WrongUse(field="items", reason=f"{path} cannot be read: {error.strerror}.") from error
     if not path.is_file():
-        raise WrongUse(reason=f"items: {path} is not a file.")
+        raise WrongUse(field="items", reason=f"{path} is not a file.")
 
     def source(offset: int) -> Iterator[bytes]:
         with path.open("rb") as file:
@@ -275,7 +275,9 @@ def _lock(path: Path, *, wait: bool) -> int:
             pass
         except BlockingIOError:
             os.close(descriptor)
-            raise Conflict(reason="items: another process is building this index.") from None
+            raise Conflict(
+                field="items", reason="another process is building this index."
+            ) from None
         os.close(descriptor)
 
 

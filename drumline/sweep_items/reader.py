@@ -66,11 +66,11 @@ def lines(items: Iterable[str]) -> Iterator[bytes]:
     chunk = bytearray()
     for number, item in enumerate(items, 1):
         if "\n" in item or item.endswith("\r"):
-            raise WrongUse(reason=f"items: item {number} has a line break in it.")
+            raise WrongUse(field="items", reason=f"item {number} has a line break in it.")
         try:
             chunk += item.encode()
         except UnicodeEncodeError:
-            raise WrongUse(reason=f"items: item {number} is not valid Unicode.") from None
+            raise WrongUse(field="items", reason=f"item {number} is not valid Unicode.") from None
         chunk += b"\n"
         if len(chunk) >= CHUNK:
             yield bytes(chunk)
@@ -130,7 +130,7 @@ class Items:
         expected = min(self._every, self.total - number * self._every)
         block = os.pread(self._data, high - low, low).split(b"\n")[:expected]
         if len(block) != expected or not self._unchanged():
-            raise Conflict(reason="items: the source has changed since it was indexed.")
+            raise Conflict(field="items", reason="the source has changed since it was indexed.")
         self._last = (number, block)
         return block
 

@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from drumline.command_layer.base import Command, QueryCommand
-from drumline.command_layer.fields import explained
+from drumline.command_layer.fields import invalid_field
 from drumline.errors import WrongUse
 from drumline.web.problems import BadBody, BodyTooLarge, NotJson
 from drumline.web.routes import Endpoint
@@ -71,12 +71,12 @@ def of_request(
         more = _from_query(request, known)
     if takes_body(endpoint, kind) and request.query_params:
         raise WrongUse(
-            reason=f"{next(iter(request.query_params))}: this takes no parameters in the URL, "
-            "it takes a body"
+            field=next(iter(request.query_params)),
+            reason="this takes no parameters in the URL, it takes a body",
         )
     for name in more:
         if name in said:
-            raise WrongUse(reason=f"{name}: the path says that already")
+            raise WrongUse(field=name, reason="the path says that already")
     said |= more
     tag = request.headers.get("if-match")
     if tag is not None and "version" in known:
@@ -90,7 +90,7 @@ def _from_path(request: Request, known: Mapping[str, msgspec.structs.FieldInfo])
         try:
             said[name] = msgspec.convert(text, known[name].type, strict=False)
         except msgspec.ValidationError as error:
-            raise WrongUse(reason=f"{name}: {explained(error)}") from None
+            raise WrongUse(field=name, reason=invalid_field(error)["reason"]) from None
     return said
 
 
@@ -100,7 +100,7 @@ def _from_body(body: Any, endpoint: Endpoint) -> dict[str, Any]:
     meant = {name: name for name in body}
     for name, here in endpoint.names.items():
         if name in body:
-            raise WrongUse(reason=f"{name}: it is called {here} here")
+            raise WrongUse(field=name, reason=f"it is called {here} here")
         meant[here] = name
     return {meant[name]: value for name, value in body.items()}
 
@@ -112,7 +112,7 @@ def _from_query(request: Request, known: Mapping[str, msgspec.structs.FieldInfo]
         if name in known and is_list(known[name].type):
             said[name] = values
         elif len(values) > 1:
-            raise WrongUse(reason=f"{name}: it is there {len(values)} times")
+            raise WrongUse(field=name, reason=f"it is there {len(values)} times")
         else:
             said[name] = values[0]
     return said
@@ -129,9 +129,11 @@ def _version(tag: str, said: Any) -> int | None:
     if tag.strip() == "*":
         version = None
     elif found is None:
-        raise WrongUse(reason=f'version: If-Match is a version in quotes, as in "3"; not {tag}')
+        raise WrongUse(
+            field="version", reason=f'If-Match is a version in quotes, as in "3"; not {tag}'
+        )
     else:
         version = int(found[1])
     if said is not None and said != version:
-        raise WrongUse(reason="version: If-Match says another one than the body")
+        raise WrongUse(field="version", reason="If-Match says another one than the body")
     return version

@@ -32,6 +32,7 @@ PROBLEM: dict[str, Any] = {
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "One sentence that says what is wrong."},
         "field": {"type": "string", "description": "The field that is wrong, if one is."},
+        "index": {"type": "integer", "description": "Its position in a list of targets."},
     },
 }
 ALWAYS = (401, 403, 404, 409, 422, 503)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -11,19 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from drumline.domain.jobs.cron_syntax import BadCron
-from drumline.errors import Conflict, DrumlineError, WrongUse
+from drumline.errors import DrumlineError
 
 log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:drumline:error:"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="drumline"'}
-
-_FIELD = re.compile(
-    r"(?:[a-z]+\.[a-z_]+: )?(?:(?P<place>[a-z][^\s:]*): |object [a-z ]+ field `(?P<name>[^`]+)`)"
-)
-"""How a sentence begins that names a field: `task.show: task_id: …`, or that it is missing."""
 
 
 class BadBody(DrumlineError):
@@ -48,9 +41,7 @@ def refused(request: Request, error: Exception) -> JSONResponse:
     """One of our own errors."""
     if not isinstance(error, DrumlineError):
         return failed(request, error)
-    members: dict[str, object] = {}
-    if field := field_of(error):
-        members["field"] = field
+    members = {name: value for name, value in error.details.items() if name in ("field", "index")}
     headers = CHALLENGE if error.http_status == HTTPStatus.UNAUTHORIZED else None
     return problem(error.http_status, URN + error.code, str(error), members, headers)
 
@@ -70,16 +61,6 @@ def failed(request: Request, error: Exception) -> JSONResponse:
     """What is not ours is not explained to strangers."""
     log.error("A request failed.", action="request_failed", path=request.url.path, exc_info=error)
     return problem(500, "about:blank", "an internal error; see the log", {})
-
-
-def field_of(error: DrumlineError) -> str | None:
-    """The field that is wrong, where one is: sentences begin with its name."""
-    if isinstance(error, BadCron):  # its field is one inside the expression
-        return "cron_expr"
-    if "field" in error.details:
-        return str(error.details["field"])
-    found = _FIELD.match(str(error)) if isinstance(error, WrongUse | Conflict) else None
-    return None if found is None else found["place"] or found["name"]
 
 
 def problem(

@@ -69,7 +69,7 @@ class AuditList(QueryCommand, frozen=True, kw_only=True):
         try:
             return None if self.since is None else moment(self.since)
         except WrongUse as error:
-            raise WrongUse(reason=f"since: {error}") from None
+            raise WrongUse(field="since", reason=str(error)) from None
 
 
 def _described(row: Row[Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class TokenCreate(ChangeCommand, frozen=True, kw_only=True):
 
     def change(self, tx: Tx, context: Context) -> dict[str, Any]:
         if not LETTERS.fullmatch(self.token_name):
-            raise WrongUse(reason="name: it has letters, digits, and . _ @ : - only")
+            raise WrongUse(field="name", reason="it has letters, digits, and . _ @ : - only")
         secret = store.tokens.new_token()
         store.tokens.create(tx, self.token_name, self.role, store.tokens.hash_of(secret))
         return {"name": self.token_name, "role": self.role, "token": secret}

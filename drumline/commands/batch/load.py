@@ -136,7 +136,7 @@ class BatchLoad(ChangeCommand, frozen=True, kw_only=True):
             if target.param is not None:
                 values["param"] = as_json(target.param)
         except WrongUse as error:
-            raise WrongUse(reason=f"target {index}: {error}") from None
+            raise error.within(f"target {index}", index=index) from None
         return values
 
     def afterwards(self, context: Context, answer: dict[str, Any]) -> None:

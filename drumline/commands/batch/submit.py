@@ -6,7 +6,6 @@ cannot be loaded to its end is taken back: nothing is left of it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -24,7 +23,7 @@ from drumline.command_layer.targets import PIECE, Target
 from drumline.commands.batch import preview
 from drumline.commands.batch.load import BatchLoad, BatchOpen, Count, Targets
 from drumline.commands.batch.watch import told
-from drumline.errors import Conflict, DrumlineError, NotFound, NotReachable, WrongUse, by_code
+from drumline.errors import Conflict, DrumlineError, NotFound, NotReachable, WrongUse, restore
 
 if TYPE_CHECKING:
     from drumline.cli.terminal import Door
@@ -175,10 +174,11 @@ def _submit(
     except NotReachable as error:
         if not door.was_found:
             raise
-        raise by_code(
+        raise restore(
             error.code,
             f"{error} (nothing runs before all is loaded; to go on where it stopped, repeat the "
             f"command with --request-id {request_id})",
+            error.details,
         ) from None
 
 
@@ -218,8 +218,9 @@ def _naming_lines(part: BatchChunk) -> Iterator[None]:
     try:
         yield
     except WrongUse as error:
-        found = re.match(r"target (\d+): ", str(error))
-        if found is None or not part.lines:
+        index, reason = error.details.get("index"), error.details.get("reason")
+        if index is None or reason is None or not part.lines:
             raise
-        line = part.lines[int(found[1])]
-        raise WrongUse(reason=f"{part.source} line {line}: {str(error)[found.end() :]}") from None
+        field = {name: value for name, value in error.details.items() if name == "field"}
+        place = f"{part.source} line {part.lines[index]}"
+        raise WrongUse(**field, reason=reason).within(place) from None

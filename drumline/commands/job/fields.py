@@ -176,14 +176,16 @@ def _row(
     region = context.settings.region
     if values["target_url"] is not None:
         if values["type"] not in (None, HTTP):
-            raise WrongUse(reason="target_url: a job has a URL or a type, not both")
+            raise WrongUse(field="target_url", reason="a job has a URL or a type, not both")
         spec = store.handlers.find(tx, region, HTTP, HTTP)
         runs = _call(spec, values)
     elif values["type"] is not None:
         spec = store.handlers.find(tx, region, values["type"], values["target_type"])
         runs = _task(spec, values)
     else:
-        raise WrongUse(reason="target_url: a job needs a URL to call, or a type of task to run")
+        raise WrongUse(
+            field="target_url", reason="a job needs a URL to call, or a type of task to run"
+        )
     row = values | runs.changes
     return row | {
         "cron_expr": schedule.text,
@@ -199,14 +201,16 @@ def _row(
 
 def _require_words(name: str) -> None:
     if name != name.strip() or not name.isprintable():
-        raise WrongUse(reason="name: it must be printable, with no space before or after it")
+        raise WrongUse(
+            field="name", reason="it must be printable, with no space before or after it"
+        )
 
 
 def _moment(name: str, value: str | float) -> int:
     try:
         return moment(str(value))
     except WrongUse as error:
-        raise WrongUse(reason=f"{name}: {error}") from None
+        raise WrongUse(field=name, reason=str(error)) from None
 
 
 def _policy(values: dict[str, Any]) -> RetryPolicy | None:
@@ -229,7 +233,7 @@ def _policy(values: dict[str, Any]) -> RetryPolicy | None:
 def _call(spec: HandlerSpec, values: dict[str, Any]) -> _Runs:
     """Runs that call a URL."""
     if values["param"] is not None:
-        raise WrongUse(reason="param: a job with a URL has a body_template instead")
+        raise WrongUse(field="param", reason="a job with a URL has a body_template instead")
     if values["timeout_seconds"] is None:
         values["timeout_seconds"] = int(DEFAULT_TIMEOUT)
     waits = values["exec_type"] == ExecType.ASYNC
@@ -258,10 +262,10 @@ def _task(spec: HandlerSpec, values: dict[str, Any]) -> _Runs:
     """Runs of any other handler."""
     for name in CALL:
         if values[name] is not None:
-            raise WrongUse(reason=f"{name}: only a job with a target_url has that")
+            raise WrongUse(field=name, reason="only a job with a target_url has that")
     waits = values["exec_type"] == ExecType.ASYNC
     if waits and not spec.callbacks:
-        raise WrongUse(reason=f"exec_type: runs of {spec.type} cannot wait for a callback")
+        raise WrongUse(field="exec_type", reason=f"runs of {spec.type} cannot wait for a callback")
     _require_async(values, waits or spec.callbacks)
     param_schema.require(spec.schema, values["param"])
     seconds = values["timeout_seconds"] or math.ceil(spec.timeout)
@@ -271,7 +275,7 @@ def _task(spec: HandlerSpec, values: dict[str, Any]) -> _Runs:
 def _require_async(values: Mapping[str, Any], waits: bool) -> None:
     for name in ("callback_method", "callback_timeout_sec"):
         if values[name] is not None and not waits:
-            raise WrongUse(reason=f"{name}: only runs that are ASYNC are called back")
+            raise WrongUse(field=name, reason="only runs that are ASYNC are called back")
 
 
 def keep_secrets(row: Row[Any], said: dict[str, Any]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _moment(name: str, text: str | None) -> int | None:
     try:
         return None if text is None else moment(text)
     except WrongUse as error:
-        raise WrongUse(reason=f"{name}: {error}") from None
+        raise WrongUse(field=name, reason=str(error)) from None
 
 
 @groups.job.command(

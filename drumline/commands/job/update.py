@@ -34,7 +34,9 @@ class JobUpdate(JobFields, frozen=True, kw_only=True):
         for name in self.unset:
             if name not in fields.DEFAULTS:
                 known = ", ".join(fields.DEFAULTS)
-                raise WrongUse(reason=f"unset: {name!r} cannot be unset; these can: {known}")
+                raise WrongUse(
+                    field="unset", reason=f"{name!r} cannot be unset; these can: {known}"
+                )
             said.setdefault(name, fields.DEFAULTS[name])
         if not said:
             raise WrongUse(reason="there is nothing to change: name at least one field")

@@ -98,8 +98,9 @@ def check_threads(spec: HandlerSpec, parallel: int | None, partitions: int) -> N
     is_async = spec.sweep is not None and spec.sweep.is_async
     if parallel is not None and not is_async and parallel > MOST_THREADS * partitions:
         raise WrongUse(
-            reason=f"parallel: {spec.type} is not async, and a partition runs at most "
-            f"{MOST_THREADS} sync items at a time: use more partitions."
+            field="parallel",
+            reason=f"{spec.type} is not async, and a partition runs at most "
+            f"{MOST_THREADS} sync items at a time: use more partitions.",
         )
 
 
@@ -107,7 +108,7 @@ def extra_json(extra: Any) -> str | None:
     text = as_json(extra)
     if text is not None and len(text.encode()) > EXTRA_LIMIT:
         raise WrongUse(
-            reason=f"extra: {len(text.encode())} bytes of JSON are more than {EXTRA_LIMIT}."
+            field="extra", reason=f"{len(text.encode())} bytes of JSON are more than {EXTRA_LIMIT}."
         )
     return text
 
@@ -118,7 +119,8 @@ def _list(items: tuple[str, ...]) -> str:
     size = sum(len(chunk) for chunk in lines(items))  # refuses what would not come back as it is
     if size > LIST_LIMIT:
         raise WrongUse(
-            reason=f"items: a list of {size:,} bytes is more than {LIST_LIMIT:,}: use a file."
+            field="items",
+            reason=f"a list of {size:,} bytes is more than {LIST_LIMIT:,}: use a file.",
         )
     return msgspec.json.encode(items).decode()
 

@@ -47,7 +47,9 @@ class SweepUpdate(ChangeCommand, frozen=True, kw_only=True):
         said = {name: value for name in FIELDS if (value := getattr(self, name)) is not UNSET}
         for name in self.unset:
             if name not in FIELDS:
-                raise WrongUse(reason=f"unset: {name!r} cannot be unset; these can: {FIELDS}")
+                raise WrongUse(
+                    field="unset", reason=f"{name!r} cannot be unset; these can: {FIELDS}"
+                )
             said.setdefault(name, None)
         if not said:
             raise WrongUse(reason=f"there is nothing to change: name one of {', '.join(FIELDS)}")

@@ -59,7 +59,7 @@ class TaskScheduleMany(ChangeCommand, frozen=True, kw_only=True):
                 param_schema.require(spec.schema, param)
                 values = common | {"param": as_json(param)}
             except WrongUse as error:
-                raise WrongUse(reason=f"param {number}: {error}") from None
+                raise error.within(f"param {number}", index=number) from None
             rows.append(store.tasks.new_row(tx.now, region, values))
         if self.instance_ids:
             self._name(tx, rows)
@@ -70,8 +70,9 @@ class TaskScheduleMany(ChangeCommand, frozen=True, kw_only=True):
         """Give each task its instance id, if no unfinished task has it."""
         if len(self.instance_ids) != len(rows):
             raise WrongUse(
-                reason=f"instance_ids: {len(self.instance_ids)} for {len(rows)} tasks; "
-                "give one for each, or none"
+                field="instance_ids",
+                reason=f"{len(self.instance_ids)} for {len(rows)} tasks; "
+                "give one for each, or none",
             )
         named = Counter(name for name in self.instance_ids if name is not None)
         if named and named.most_common(1)[0][1] > 1:

@@ -245,6 +245,6 @@ def _check_that_it_fires(rule: DayRule, months: tuple[int, ...]) -> None:
         return
     if rule.days and min(rule.days) > max(lengths):
         reason = f"it would never fire, no chosen month has a day {min(rule.days)}"
-        raise BadCron(field="day-of-month", reason=reason)
+        raise BadCron("day-of-month", reason=reason)
     reason = "it would never fire, none of the chosen days is ever such a weekday"
-    raise BadCron(field="day-of-week", reason=reason)
+    raise BadCron("day-of-week", reason=reason)

@@ -21,13 +21,12 @@ LAST = -1
 class BadSchedule(WrongUse):
     """{field} is wrong: {reason}"""
 
-    @property
-    def field(self) -> str:
-        return str(self.details["field"])
-
 
 class BadCron(BadSchedule):
-    """The {field} field of the cron expression is wrong: {reason}"""
+    """The {cron_field} field of the cron expression is wrong: {reason}"""
+
+    def __init__(self, cron_field: str, reason: str) -> None:
+        super().__init__(field="cron_expr", cron_field=cron_field, reason=reason)
 
 
 class FieldValues(NamedTuple):
@@ -92,14 +91,14 @@ def read_field(index: int, text: str) -> FieldValues:
     nth = [field is _DAY_OF_WEEK and _is_nth_weekday(item) for item in items]
     if any(nth) and not all(nth):  # croniter refuses most of these, and misreads `*,FRI#2`
         reason = "FRI#2 or L5 cannot be in one list with other weekdays"
-        raise BadCron(field=field.name, reason=reason)
+        raise BadCron(field.name, reason=reason)
     check = _check_nth_weekday if any(nth) else _check_item
     fields = ["*"] * len(_FIELDS)
     fields[index] = ",".join(check(field, item) for item in items)
     try:
         expanded, weekdays = croniter.expand(" ".join(fields), second_at_beginning=True)
     except CroniterError:
-        raise BadCron(field=field.name, reason=f"{text!r} is not valid") from None
+        raise BadCron(field.name, reason=f"{text!r} is not valid") from None
     if weekdays:
         pairs = {
             (int(weekday), nth if isinstance(nth, int) else LAST)  # "l" is the last
@@ -121,10 +120,10 @@ def _is_nth_weekday(item: str) -> bool:
 def _check_nth_weekday(field: _Field, item: str) -> str:
     match = _LAST_WEEKDAY.fullmatch(item) or _NTH_WEEKDAY.fullmatch(item)
     if match is None:
-        raise BadCron(field=field.name, reason=f"{item!r} is not a weekday and its number")
+        raise BadCron(field.name, reason=f"{item!r} is not a weekday and its number")
     _check_value(field, match["weekday"])
     if "#" in item and not 1 <= (nth := _check_number(field, match["nth"])) <= 5:
-        raise BadCron(field=field.name, reason=f"{nth} is not between 1 and 5")
+        raise BadCron(field.name, reason=f"{nth} is not between 1 and 5")
     return item
 
 
@@ -134,22 +133,22 @@ def _check_item(field: _Field, item: str) -> str:
         return item
     match = _ITEM.fullmatch(item)
     if match is None:
-        raise BadCron(field=field.name, reason=f"{item!r} is not a value, a range or a step")
+        raise BadCron(field.name, reason=f"{item!r} is not a value, a range or a step")
     if match["step"] is not None:
         step = _check_number(field, match["step"])
         if not 1 <= step <= field.size:  # croniter would take */90 for every 60 minutes
             reason = f"the step {step} is not between 1 and {field.size}"
-            raise BadCron(field=field.name, reason=reason)
+            raise BadCron(field.name, reason=reason)
     if match["all"]:
         return item.replace("?", "*")  # croniter knows ? in the day fields only
     first = _check_value(field, match["first"])
     if match["last"] is None:
         if match["step"] and field is _DAY_OF_WEEK and first == 7:
-            raise BadCron(field=field.name, reason=f"{item!r} ends before it begins")
+            raise BadCron(field.name, reason=f"{item!r} ends before it begins")
         return item
     last = _check_range_end(field, match["last"])
     if last < first:
-        raise BadCron(field=field.name, reason=f"{item!r} ends before it begins")
+        raise BadCron(field.name, reason=f"{item!r} ends before it begins")
     return match["first"] if first == last else item  # croniter would take 5-5 for every value
 
 
@@ -168,11 +167,11 @@ def _check_value(field: _Field, text: str) -> int:
     value = _check_number(field, text, known + field.hint)
     if not field.low <= value <= field.high:
         reason = f"{value} is not between {field.low} and {field.high}"
-        raise BadCron(field=field.name, reason=reason)
+        raise BadCron(field.name, reason=reason)
     return value
 
 
 def _check_number(field: _Field, text: str, otherwise: str = "") -> int:
     if not (text.isascii() and text.isdigit()):
-        raise BadCron(field=field.name, reason=f"{text!r} is not a number{otherwise}")
+        raise BadCron(field.name, reason=f"{text!r} is not a number{otherwise}")
     return int(text)

@@ -206,7 +206,7 @@ def _check_text(field: str, value: object) -> None:
 
 
 def _wrong(field: str, reason: str) -> WrongUse:
-    return WrongUse(reason=f"{field}: {reason}.", field=field)
+    return WrongUse(field=field, reason=f"{reason}.")
 
 
 class PartitionRange(NamedTuple):

@@ -83,7 +83,7 @@ class ChangeConfig(Operation):
         where, name = self._where(task), connector_of(task)
         wanted = self.param(task, Overrides).settings(where.connect.cluster)
         if not wanted:
-            raise WrongUse(reason="param: there is nothing to change")
+            raise WrongUse(field="param", reason="there is nothing to change")
         before, after = difference(await existing(where, name), wanted)
         status = await where.connect.status(name)
         state = None if status is None else status.connector.state

@@ -63,7 +63,7 @@ class Operation(Handler):
         try:
             return msgspec.convert(task.param or {}, kind)
         except msgspec.ValidationError as error:
-            raise WrongUse(reason=f"param: {error}") from None
+            raise WrongUse(field="param", reason=str(error)) from None
 
 
 def connector_of(task: Task) -> str:

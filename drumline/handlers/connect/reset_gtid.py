@@ -54,7 +54,7 @@ class Position(ClusterParam, frozen=True, kw_only=True):
     def offset(self) -> dict[str, Any]:
         """As the connector keeps it."""
         if self.gtids is None and (self.file is None or self.pos is None):
-            raise WrongUse(reason="param: give gtids, or file and pos")
+            raise WrongUse(field="param", reason="give gtids, or file and pos")
         named = {"gtids": self.gtids, "file": self.file, "pos": self.pos}
         return {name: value for name, value in named.items() if value is not None}
 

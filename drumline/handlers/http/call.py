@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from drumline.command_layer.fields import invalid_field
 from drumline.errors import WrongUse
 from drumline.handlers.http.retry import RetryPolicy
 
@@ -77,7 +77,7 @@ class HttpCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             call = msgspec.convert(values, HttpCall)
         except msgspec.ValidationError as error:
-            raise _as_bad_call(error) from None
+            raise BadCall(**{"field": "param", **invalid_field(error)}) from None
         if call.method and call.method not in METHODS:
             reason = f"{call.method[:20]!r} is not one of {', '.join(METHODS)}"
             raise BadCall(field="method", reason=reason)
@@ -130,19 +130,3 @@ def _decoded(text: str, field: str) -> object:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadCall(field=field, reason=f"this is not JSON: {error}") from None
-
-
-_PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
-_FIELD = re.compile(r"`(?P<name>[^`]*)`$")
-
-
-def _as_bad_call(error: msgspec.ValidationError) -> BadCall:
-    text = str(error)
-    path = ""
-    if match := _PATH.search(text):
-        text, path = text[: match.start()], match["path"].lstrip(".")
-    if "field" in text and (named := _FIELD.search(text)):
-        missing = "missing" in text
-        field = f"{path}.{named['name']}" if path else named["name"]
-        return BadCall(field=field, reason="it is missing" if missing else "there is no such field")
-    return BadCall(field=path or "param", reason=text[:1].lower() + text[1:].replace("`", ""))

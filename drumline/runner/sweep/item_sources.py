@@ -58,7 +58,7 @@ def open_source(
     if source.total is not None and known != (opened.identity, opened.items.total):
         opened.items.close()
         raise Conflict(
-            reason=f"items: {source.items or 'the list'} has changed since it was counted."
+            field="items", reason=f"{source.items or 'the list'} has changed since it was counted."
         )
     return opened
 
@@ -94,7 +94,9 @@ class _Download:
     async def open(self) -> OpenedSource:
         scheme = URL(self.url).scheme
         if scheme not in ("http", "https"):
-            raise WrongUse(reason=f"items: {scheme}:// is not a kind of URL that can be fetched.")
+            raise WrongUse(
+                field="items", reason=f"{scheme}:// is not a kind of URL that can be fetched."
+            )
         self.rules.check_target(HttpTarget.parse(str(URL(self.url).origin())))
         resolver = CheckedResolver(self.rules)
         timeout = ClientTimeout(total=None, sock_connect=SILENCE, sock_read=SILENCE)
@@ -107,7 +109,9 @@ class _Download:
             try:
                 return await self._open(session)
             except (ClientError, OSError) as error:
-                raise WrongUse(reason=f"items: {self.url} cannot be fetched: {error}.") from error
+                raise WrongUse(
+                    field="items", reason=f"{self.url} cannot be fetched: {error}."
+                ) from error
             finally:
                 await resolver.close()
 
@@ -138,13 +142,15 @@ class _Download:
         async with session.get(self.url, allow_redirects=False) as response:
             self._check(response, 200)
             if _identity(self.url, response) != identity:
-                raise Conflict(reason=f"items: {self.url} changed while it was fetched.")
+                raise Conflict(field="items", reason=f"{self.url} changed while it was fetched.")
             return await self._feed(response, builder, builder.offset)
 
     async def _feed(self, response: ClientResponse, builder: Builder, skip: int) -> Items:
         async for chunk in response.content.iter_any():
             if self.is_stopped():
-                raise Conflict(reason="items: the sweep was stopped while they were fetched.")
+                raise Conflict(
+                    field="items", reason="the sweep was stopped while they were fetched."
+                )
             if len(chunk) <= skip:
                 skip -= len(chunk)
                 continue
@@ -154,7 +160,9 @@ class _Download:
 
     def _check(self, response: ClientResponse, wanted: int) -> None:
         if response.status != wanted:
-            raise WrongUse(reason=f"items: {self.url} answers {response.status}, not {wanted}.")
+            raise WrongUse(
+                field="items", reason=f"{self.url} answers {response.status}, not {wanted}."
+            )
 
 
 def _identity(url: str, response: ClientResponse, rest: bool = False) -> str | None:

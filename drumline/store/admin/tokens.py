@@ -29,7 +29,7 @@ def hash_of(text: str) -> str:
 def create(tx: Tx, name: str, role: Role, hashed: str) -> None:
     """A token under a name that no other has that is still good."""
     if tx.execute(select(token.c.id).where(token.c.live_name == name)).first():
-        raise Conflict(reason=f"name: there is already a token called {name!r}")
+        raise Conflict(field="name", reason=f"there is already a token called {name!r}")
     tx.execute(
         insert(token).values(name=name, live_name=name, role=role, hash=hashed, created_at=tx.now)
     )

@@ -102,9 +102,11 @@ def _row(tx: Tx, task_id: int, region: str | None = None) -> Row[Any] | None:
 
 def _checked(callback: Callback) -> str:
     if callback.message is not None and len(callback.message.encode()) > INFO_LIMIT:
-        raise WrongUse(reason=f"message: it has more than {INFO_LIMIT} bytes")
+        raise WrongUse(field="message", reason=f"it has more than {INFO_LIMIT} bytes")
     if len(msgspec.json.encode(callback.result)) > RESULT_LIMIT - ROOM:
-        raise WrongUse(reason=f"result: it has more than {RESULT_LIMIT - ROOM} bytes of JSON")
+        raise WrongUse(
+            field="result", reason=f"it has more than {RESULT_LIMIT - ROOM} bytes of JSON"
+        )
     return msgspec.json.encode(callback).decode()
 
 

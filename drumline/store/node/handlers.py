@@ -85,5 +85,7 @@ def find_sweep(tx: Tx, region: str, type: str) -> HandlerSpec:
     specs = {spec.type: spec for spec in known(tx, region) if spec.sweep is not None}
     if type not in specs:
         served = ", ".join(sorted(specs)) or "none yet"
-        raise WrongUse(reason=f"type: no runner handles sweeps of type {type!r}. Known: {served}.")
+        raise WrongUse(
+            field="type", reason=f"no runner handles sweeps of type {type!r}. Known: {served}."
+        )
     return specs[type]
