@@ -16,9 +16,9 @@ import structlog
 from actors.dispatcher_connection import DispatcherConnection
 from actors.event_loop import EventLoop, Timer
 from drumline.config import Settings
-from drumline.domain.dispatch.stall import StallState, observe
+from drumline.domain.dispatch.stall import StallState, observe_scan
 from drumline.domain.states import BATCH_FINISHED
-from drumline.domain.sweeps.sweep import PARTS, node_cap
+from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE, node_partition_limit
 from drumline.domain.task import DueTask
 from drumline.errors import DrumlineError, StoreUnavailable
 from drumline.store import schema
@@ -181,7 +181,9 @@ class Scanner:
         """How many sweeps this node may run: its share of all, and never more than set."""
         region, node = self.settings.region, self.settings.node_name
         demand = self.database.read(lambda tx: partitions.demand(tx, region, node))
-        self.sweep_cap = node_cap(self.settings.sweep_partition_limit, demand.wanted, demand.nodes)
+        self.sweep_cap = node_partition_limit(
+            self.settings.sweep_partition_limit, demand.wanted, demand.nodes
+        )
         self.parts_here = demand.here
         self.reckon_at = self.loop.now() + self.settings.scan_interval
 
@@ -205,7 +207,7 @@ class Scanner:
         """Without partitions that could not start here: they would take others' room."""
         # A new dispatcher does not know at once what its workers have; the database does.
         room = max(0, self.sweep_cap - max(len(self.parts), self.parts_here))
-        parts = [due.id for due in dues if due.target_type == PARTS]
+        parts = [due.id for due in dues if due.target_type == PARTITION_TARGET_TYPE]
         refused = set(parts[room:])
         return [due for due in dues if due.id not in refused] if refused else dues
 
@@ -227,14 +229,14 @@ class Scanner:
         if self.link.send(Feed(tuple(ready), *limits)):
             self.told = limits
             self.fed.update(due.id for due in ready)
-            self.parts.update(due.id for due in ready if due.target_type == PARTS)
+            self.parts.update(due.id for due in ready if due.target_type == PARTITION_TARGET_TYPE)
             self.room -= len(ready)
 
     # --- upkeep ----------------------------------------------------------------------------------
 
     def timed(self) -> None:
         """Every 20 seconds: keep the batches, and see whether anything moves."""
-        self.stall, stalled = observe(
+        self.stall, stalled = observe_scan(
             self.stall, self.queued, self.finished, self.settings.stall_rounds
         )
         if stalled:

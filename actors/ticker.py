@@ -20,8 +20,8 @@ from sqlalchemy.exc import IntegrityError
 from actors.dispatcher_connection import DispatcherConnection
 from actors.event_loop import EventLoop, Timer
 from drumline.config import Settings
-from drumline.domain.jobs.firing import Decision
-from drumline.domain.jobs.schedule import horizon
+from drumline.domain.jobs.firing import FiringDecision
+from drumline.domain.jobs.schedule import materialise_until
 from drumline.domain.states import TaskState
 from drumline.errors import StoreUnavailable, WrongUse
 from drumline.store import schema
@@ -166,7 +166,7 @@ class Ticker:
         if any(schedule.between(row.fired_until, now - missed.grace(row) - 1, limit=1)):
             self.settle_missed(row.id)
             return None
-        until = horizon(row.fired_until, now, self.step)
+        until = materialise_until(row.fired_until, now, self.step)
         times = list(schedule.between(row.fired_until, until))
         if not times:
             # Nothing to look at until just before its next firing, or for a day at most.
@@ -258,7 +258,7 @@ class Ticker:
             except RaceLost:
                 continue
 
-    def announce(self, group: Mapping[int, int], decisions: Mapping[int, Decision]) -> None:
+    def announce(self, group: Mapping[int, int], decisions: Mapping[int, FiringDecision]) -> None:
         for firing_id, decision in decisions.items():
             job_id = group[firing_id]
             metrics.firings.labels(decision.state.value).inc()

@@ -12,9 +12,9 @@ from drumline.domain.task import (
     DueTask,
     RunInfo,
     TaskBody,
-    decode_batch,
-    decode_body,
-    decode_run,
+    decode_batch_info,
+    decode_run_info,
+    decode_task_body,
 )
 
 _UNREAD: Any = object()
@@ -54,7 +54,7 @@ class Task:
     @property
     def body(self) -> TaskBody:
         if isinstance(self._body, bytes):
-            self._body = decode_body(self._body)
+            self._body = decode_task_body(self._body)
         return self._body
 
     @property
@@ -86,13 +86,13 @@ class Task:
     def batch(self) -> BatchInfo | None:
         """What is known of the batch this task belongs to."""
         if self._batch is _UNREAD:
-            self._batch = None if self.body.batch is None else decode_batch(self.body.batch)
+            self._batch = None if self.body.batch is None else decode_batch_info(self.body.batch)
         return self._batch  # type: ignore[no-any-return]  # set just above
 
     @property
     def run(self) -> RunInfo | None:
         """The firing of a job that this task is the run of."""
-        return None if self.body.run is None else decode_run(self.body.run)
+        return None if self.body.run is None else decode_run_info(self.body.run)
 
     @property
     def target_id(self) -> str | None:

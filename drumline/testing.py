@@ -37,8 +37,8 @@ import msgspec
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import TaskState
 from drumline.domain.sweeps.partition import HookParam
-from drumline.domain.sweeps.sweep import SweepState, may_change_extra
-from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_body
+from drumline.domain.sweeps.sweep import SweepState, check_extra_change
+from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_task_body
 from drumline.errors import WrongUse
 from drumline.handlers.base import METHODS, FunctionHandler, Handler, Registered, specs_of
 from drumline.handlers.registry import registry
@@ -137,7 +137,7 @@ def run(
             env=None if batch is None else batch.env,
             retry=None,
             job_id=None,
-            body=encode_body(body),
+            body=encode_task_body(body),
         ),
         ("http://drumline.test/api/v1/callbacks/1", "a-token") if spec.callbacks else None,
     )
@@ -282,7 +282,7 @@ class _Rehearsal(RunningSweep):
         return self.swept.extra
 
     def change_extra(self, value: Any) -> None:
-        may_change_extra(SweepState.RUNNING, self.parallel)
+        check_extra_change(SweepState.RUNNING, self.parallel)
         self.swept.extra = msgspec.json.decode(extra_text(value))
 
     def log(self, item: int, message: str) -> None:

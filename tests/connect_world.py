@@ -14,7 +14,7 @@ import msgspec
 
 from drumline.config.connect_clusters import ConnectCluster
 from drumline.domain.states import TaskState
-from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_body
+from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_task_body
 from drumline.handlers.base import Handler, Registered, specs_of
 from drumline.handlers.connect import operation
 from drumline.handlers.connect.client import Connect
@@ -99,7 +99,7 @@ class World:
             id=task_id, version=1, status=status, type=handler.types[0],
             target_type=handler.target_type, priority=5, due_at=0, timeout_ms=1, batch_id=1,
             attempt=0, retry_time=0, failures=0, deaths=0, env="prod", retry=None, job_id=None,
-            body=encode_body(body),
+            body=encode_task_body(body),
         )  # fmt: skip
 
         def capture(before: str, after: str) -> bool:

@@ -20,7 +20,7 @@ from drumline.config import Settings
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import ACQUIRED
-from drumline.domain.sweeps.sweep import PARTS
+from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
 from drumline.domain.task import DueTask
 from drumline.errors import DrumlineError
 from drumline.store.database import Database
@@ -101,7 +101,7 @@ class HeldTasks:
         """Those of them that are partitions of sweeps."""
         dues = [*self.at_database.values(), *(hold.due for hold in self.holds.values())]
         dues += [ending.hold.due for ending in self.endings]
-        return tuple(due.id for due in dues if due.target_type == PARTS)
+        return tuple(due.id for due in dues if due.target_type == PARTITION_TARGET_TYPE)
 
     def is_empty(self) -> bool:
         return not (self.holds or self.endings or self.at_database)

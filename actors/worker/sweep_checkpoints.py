@@ -9,7 +9,7 @@ import structlog
 
 from actors.worker.held_tasks import HeldTask, HeldTasks
 from drumline.domain.release import RunEnd, RunOutcome
-from drumline.domain.sweeps.partition import PartitionDirectives, PartitionEnd, PartitionInfo
+from drumline.domain.sweeps.partition import PartitionDirectives, PartitionInfo, PartitionResult
 from drumline.runner import frames
 from drumline.store.sweep import partitions
 from drumline.store.sweep.partitions import HeldPartition
@@ -87,7 +87,7 @@ class SweepCheckpoints:
     def outcome(self, result: str | None) -> RunOutcome:
         """What a partition came to. One that was told to stop goes back; if its sweep is being
         stopped, its task is marked, and will be cancelled instead."""
-        end = msgspec.json.decode(result or "{}", type=PartitionEnd)
+        end = msgspec.json.decode(result or "{}", type=PartitionResult)
         told = not end.done and end.reason is None
         return RunOutcome(RunEnd.GIVEN_BACK if told else RunEnd.SUCCESS, result=result)
 

@@ -11,7 +11,7 @@ from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.fields import iso
 from drumline.domain.states import DUE, Phase, TaskState
-from drumline.domain.sweeps.sweep import PARTS
+from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
 from drumline.errors import NotReachable
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _in_line(task: Facts, room: Room | None) -> str:
         return "there is no worker"
     if task.id in room.holders:
         return f"{room.holders[task.id]} has it and is about to start it"
-    if task.key.startswith(f"{PARTS}/") and room.sweeps >= room.sweep_cap:
+    if task.key.startswith(f"{PARTITION_TARGET_TYPE}/") and room.sweeps >= room.sweep_cap:
         return f"this node runs {room.sweeps} sweeps already, and {room.sweep_cap} are its share"
     others = f"more than {FAR}" if task.ahead >= FAR else str(task.ahead)
     workers = f"{room.free} of {room.workers} workers are free"

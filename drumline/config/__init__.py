@@ -248,7 +248,7 @@ def load(environment: Mapping[str, str] = os.environ, file: Path | None = None) 
     except msgspec.ValidationError as error:
         raise BadConfig(reason=str(error)) from None
     connect_clusters.check(settings.connect)
-    alarms.check(settings.webhooks)
+    alarms.check_unique_names(settings.webhooks)
     if settings.lease >= settings.dead_after:
         raise BadConfig(
             reason=f"lease ({settings.lease} s) must be shorter than dead_after "

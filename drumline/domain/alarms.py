@@ -18,11 +18,11 @@ from msgspec import Meta
 from drumline.errors import BadConfig
 
 FIRST_DELAY = 2.0
-LONGEST_DELAY = 3600.0
+MAX_DELAY = 3600.0
 SECRET_PREFIX = "whsec_"  # noqa: S105  # what the specification puts before one
 
 
-class Event(StrEnum):
+class AlarmEvent(StrEnum):
     """What can be heard of."""
 
     BATCH_END = "batch_end"
@@ -39,21 +39,21 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     url: Annotated[str, Meta(pattern=r"^https?://[^@\s]+$")]
     secret_env: Annotated[str, Meta(min_length=1)]
     """The environment variable that has the secret which messages are signed with."""
-    events: Annotated[tuple[Event, ...], Meta(min_length=1)] = tuple(Event)
+    events: Annotated[tuple[AlarmEvent, ...], Meta(min_length=1)] = tuple(AlarmEvent)
 
 
-Hooks = Mapping[str, tuple[str, ...]]
+WebhooksByEvent = Mapping[str, tuple[str, ...]]
 """For each event the names of those who want to hear of it."""
 
 
-def hooks(webhooks: Sequence[Webhook]) -> Hooks:
+def webhooks_by_event(webhooks: Sequence[Webhook]) -> WebhooksByEvent:
     found = {
-        event: tuple(hook.name for hook in webhooks if event in hook.events) for event in Event
+        event: tuple(hook.name for hook in webhooks if event in hook.events) for event in AlarmEvent
     }
     return {event: names for event, names in found.items() if names}
 
 
-def check(webhooks: Sequence[Webhook]) -> None:
+def check_unique_names(webhooks: Sequence[Webhook]) -> None:
     """Refuse a configuration in which one could not be told from another."""
     names = [hook.name for hook in webhooks]
     for name in names:
@@ -61,7 +61,7 @@ def check(webhooks: Sequence[Webhook]) -> None:
             raise BadConfig(reason=f"two webhooks are called {name!r}")
 
 
-def secret_of(hook: Webhook, environment: Mapping[str, str]) -> bytes:
+def webhook_secret(hook: Webhook, environment: Mapping[str, str]) -> bytes:
     """A webhook's secret: text as it is, or `whsec_` and base64."""
     text = environment.get(hook.secret_env, "")
     if not text:
@@ -79,12 +79,12 @@ def secret_of(hook: Webhook, environment: Mapping[str, str]) -> bytes:
         ) from None
 
 
-def signature(secret: bytes, event_id: str, timestamp: int, body: bytes) -> str:
+def sign_message(secret: bytes, event_id: str, timestamp: int, body: bytes) -> str:
     """`v1,` and the signature of id, time and body: none of them can be changed by others."""
     signed = b"%s.%d.%s" % (event_id.encode(), timestamp, body)
     return "v1," + base64.b64encode(hmac.digest(secret, signed, "sha256")).decode()
 
 
-def delay(tries: int, chance: float) -> float:
+def retry_delay(tries: int, chance: float) -> float:
     """Seconds until the next try: doubled each time, and not at the same moment for all."""
-    return min(FIRST_DELAY * 2.0 ** (tries - 1), LONGEST_DELAY) * (0.5 + chance / 2)
+    return min(FIRST_DELAY * 2.0 ** (tries - 1), MAX_DELAY) * (0.5 + chance / 2)

@@ -12,7 +12,7 @@ from msgspec import Meta
 from drumline.domain.states import Cause
 
 DEFAULT_TIMEOUT = 20.0
-TIMEOUTS: Mapping[str, float] = {
+TIMEOUT_BY_BATCH_TYPE: Mapping[str, float] = {
     "cdc_job_start": 20.0,
     "cdc_job_stop": 20.0,
     "cdc_change_config": 20.0,

@@ -9,8 +9,8 @@ import msgspec
 from drumline.domain.task import BatchInfo
 
 TARGET_TYPE = "drumline"
-SYNC = "drumline.preview"
-ASYNC = "drumline.preview_async"
+SYNC_TYPE = "drumline.preview"
+ASYNC_TYPE = "drumline.preview_async"
 """The types of the tasks that look, for handlers that are plain and for those that are async."""
 
 

@@ -11,7 +11,7 @@ from drumline.domain.states import GIVEN_BACK, Cause, TaskState
 
 INFO_LIMIT = 8 * 1024
 RESULT_LIMIT = 64 * 1024
-LONGEST_WAIT = 100 * 366 * 86400.0
+MAX_WAIT = 100 * 366 * 86400.0
 """Seconds. Whatever a policy asks for, the time must fit into a column."""
 
 
@@ -106,7 +106,7 @@ def decide_release(
     verdict = ReleaseDecision(
         status=failed,
         cause=None,
-        info=clip(outcome.info),
+        info=clip_info(outcome.info),
         due_at=None,
         attempt=run.attempt,
         retry_time=run.retry_time,
@@ -161,10 +161,10 @@ def decide_release(
 
 
 def _later(now: int, seconds: float) -> int:
-    return now + int(min(seconds, LONGEST_WAIT) * 1e6)
+    return now + int(min(seconds, MAX_WAIT) * 1e6)
 
 
-def clip(info: str | None) -> str | None:
+def clip_info(info: str | None) -> str | None:
     """Keep the end of a long text: of a stack or an error the last lines say most.
 
     A text from elsewhere may hold half characters (a file's name, say) that no database takes.

@@ -118,13 +118,13 @@ GIVEN_BACK: Mapping[TaskState, TaskState] = {
 """What a held task becomes when it must run again. A rollback never turns into the change."""
 
 
-def check(source: TaskState, target: TaskState) -> None:
+def check_transition(source: TaskState, target: TaskState) -> None:
     """Refuse a move that the table does not have."""
     if target not in TRANSITIONS[source]:
         raise IllegalTransition(source=source.value, target=target.value)
 
 
-def aggregate(counts: Mapping[TaskState, int], phase: Phase) -> BatchState:
+def aggregate_batch_state(counts: Mapping[TaskState, int], phase: Phase) -> BatchState:
     """What a batch is, given how many of its tasks are in each state."""
     present = {state for state, n in counts.items() if n > 0}
     match phase:
@@ -150,7 +150,7 @@ def aggregate(counts: Mapping[TaskState, int], phase: Phase) -> BatchState:
             return BatchState.PARTIAL_FAIL
 
 
-def diagram() -> str:
+def mermaid_diagram() -> str:
     """The table as a Mermaid state diagram, for docs/states.md."""
     lines = ["stateDiagram-v2", "    [*] --> scheduled", "    [*] --> pending"]
     for source in TaskState:

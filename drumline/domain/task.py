@@ -91,7 +91,7 @@ class DueTask(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.target_type}/{self.type}"
 
 
-encode_body = msgspec.msgpack.Encoder().encode
-decode_body = msgspec.msgpack.Decoder(TaskBody).decode
-decode_batch = msgspec.msgpack.Decoder(BatchInfo).decode
-decode_run = msgspec.msgpack.Decoder(RunInfo).decode
+encode_task_body = msgspec.msgpack.Encoder().encode
+decode_task_body = msgspec.msgpack.Decoder(TaskBody).decode
+decode_batch_info = msgspec.msgpack.Decoder(BatchInfo).decode
+decode_run_info = msgspec.msgpack.Decoder(RunInfo).decode

@@ -8,9 +8,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from drumline.domain.policy import DEFAULT_TIMEOUT, TIMEOUTS, HandlerSpec, OnDeath, Retry
+from drumline.domain.policy import (
+    DEFAULT_TIMEOUT,
+    TIMEOUT_BY_BATCH_TYPE,
+    HandlerSpec,
+    OnDeath,
+    Retry,
+)
 from drumline.domain.states import Cause
-from drumline.domain.sweeps.sweep import HOOKS, PARTS
+from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import WrongUse
 from drumline.task import Task
 
@@ -113,7 +119,7 @@ def specs_of(handler: Handler, origin: str) -> list[HandlerSpec]:
     kind = type(handler)
     try:
         target_type = _name("target_type", getattr(handler, "target_type", None))
-        if target_type in (PARTS, HOOKS):
+        if target_type in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE):
             raise WrongUse(reason=f"target_type {target_type!r} is for sweeps: see drumline.sweep")
         return [
             HandlerSpec(
@@ -154,7 +160,7 @@ def _name(field: str, name: object) -> str:
 
 
 def _timeout(handler: Handler, type: str) -> float:
-    for known in (handler.timeouts.get(type), handler.timeout, TIMEOUTS.get(type)):
+    for known in (handler.timeouts.get(type), handler.timeout, TIMEOUT_BY_BATCH_TYPE.get(type)):
         if known is None:
             continue
         if isinstance(known, bool) or not isinstance(known, int | float):

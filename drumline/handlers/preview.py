@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from drumline.domain.policy import OnDeath
-from drumline.domain.preview import ASYNC, SYNC, TARGET_TYPE, PreviewParam
+from drumline.domain.preview import ASYNC_TYPE, SYNC_TYPE, TARGET_TYPE, PreviewParam
 from drumline.domain.release import RESULT_LIMIT
 from drumline.domain.states import TaskState
-from drumline.domain.task import DueTask, TaskBody, encode_body
+from drumline.domain.task import DueTask, TaskBody, encode_task_body
 from drumline.errors import WrongUse
 from drumline.handlers.base import Change, Handler, Registered
 from drumline.handlers.registry import register, registry
@@ -26,7 +26,7 @@ class Preview(Handler):
     """For handlers whose methods are plain."""
 
     target_type: ClassVar[str] = TARGET_TYPE
-    types: ClassVar[tuple[str, ...]] = (SYNC,)
+    types: ClassVar[tuple[str, ...]] = (SYNC_TYPE,)
     on_death: ClassVar[OnDeath] = OnDeath.FAIL
     param_type: ClassVar[Any] = PreviewParam
 
@@ -41,7 +41,7 @@ class AsyncPreview(Handler):
     """For handlers whose methods are async: they must run in the runner's own event loop."""
 
     target_type: ClassVar[str] = TARGET_TYPE
-    types: ClassVar[tuple[str, ...]] = (ASYNC,)
+    types: ClassVar[tuple[str, ...]] = (ASYNC_TYPE,)
     on_death: ClassVar[OnDeath] = OnDeath.FAIL
     param_type: ClassVar[Any] = PreviewParam
 
@@ -87,7 +87,7 @@ def _meant(task: Task) -> tuple[Registered, Task]:
         env=param.batch.env,
         retry=None,
         job_id=None,
-        body=encode_body(body),
+        body=encode_task_body(body),
     )
     return registry[key], Task(due)
 

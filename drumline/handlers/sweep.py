@@ -18,7 +18,7 @@ import msgspec
 
 from drumline.domain.policy import DEFAULT_TIMEOUT, HandlerSpec, Retry, SweepTraits
 from drumline.domain.sweeps.partition import HookParam
-from drumline.domain.sweeps.sweep import HOOKS, PARTS
+from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import WrongUse
 from drumline.handlers.base import (
     NAME_LIMIT,
@@ -162,7 +162,7 @@ class Sweep:
 class PartitionHandler(Handler):
     """A sweep handler as the registry has it: its tasks are partitions, run by the runner."""
 
-    target_type = PARTS
+    target_type = PARTITION_TARGET_TYPE
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
@@ -172,7 +172,7 @@ class PartitionHandler(Handler):
 class SweepHookHandler(Handler):
     """Its hooks: a task that is like any other."""
 
-    target_type = HOOKS
+    target_type = HOOK_TARGET_TYPE
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
@@ -246,8 +246,8 @@ def registered(made: Sweep, origin: str, documented: Callable[..., Any]) -> list
     except WrongUse as error:
         raise error.within(f"sweep handler {origin}") from None
     doc = doc_of(documented)
-    parts = HandlerSpec(PARTS, name, origin=origin, doc=doc, sweep=traits)
-    hooks = HandlerSpec(HOOKS, name, timeout=HOOK_TIMEOUT, origin=origin, doc=doc)
+    parts = HandlerSpec(PARTITION_TARGET_TYPE, name, origin=origin, doc=doc, sweep=traits)
+    hooks = HandlerSpec(HOOK_TARGET_TYPE, name, timeout=HOOK_TIMEOUT, origin=origin, doc=doc)
     return [Registered(parts, PartitionHandler(made)), Registered(hooks, SweepHookHandler(made))]
 
 

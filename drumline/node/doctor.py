@@ -160,7 +160,7 @@ def http(settings: Settings) -> Findings:
 
 def webhooks(settings: Settings) -> Findings:
     for hook in settings.webhooks:
-        alarms.secret_of(hook, os.environ)
+        alarms.webhook_secret(hook, os.environ)
         yield Finding("webhooks", OK, f"{hook.name}: {', '.join(hook.events)}")
     if not settings.webhooks:
         return

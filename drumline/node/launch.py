@@ -46,7 +46,7 @@ def prepare(settings: Settings, say: Say) -> str:
     """Check and make what the processes need, and return the API token."""
     looking = import_check.in_background(settings.imports) if settings.imports else None
     for hook in settings.webhooks:
-        alarms.secret_of(hook, os.environ)
+        alarms.webhook_secret(hook, os.environ)
     # Better now, to the person who can change it, than in the log of a process.
     listen.bound(settings).close()
     if looking is not None:

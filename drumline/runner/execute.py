@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from drumline.domain.release import RESULT_LIMIT, clip
+from drumline.domain.release import RESULT_LIMIT, clip_info
 from drumline.domain.states import Cause, TaskState
 from drumline.errors import DrumlineError, WrongUse
 from drumline.handlers.base import Change, HandlerFailed, Registered, WaitForCallback
@@ -120,7 +120,7 @@ def error_text(error: BaseException) -> str:
     else:
         *_, summary = traceback.format_exception_only(error)
         text = summary + "".join(traceback.format_exception(error))
-    return clip(text.encode(errors="backslashreplace").decode()) or ""
+    return clip_info(text.encode(errors="backslashreplace").decode()) or ""
 
 
 def _both(change: Any) -> tuple[str, str]:

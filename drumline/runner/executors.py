@@ -13,7 +13,7 @@ from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from drumline.domain.sweeps.partition import PartitionEnd, PartitionInfo
+from drumline.domain.sweeps.partition import PartitionInfo, PartitionResult
 from drumline.domain.task import DueTask
 from drumline.handlers.base import Registered
 from drumline.handlers.registry import Registry
@@ -141,7 +141,7 @@ class SyncExecutor:
         self.channel.send(RunEnded(due.id, seconds, ok, text, stopped, wait, failure))
         self.box.wipe(0)
 
-    def _sweep(self, task: Task, registered: Registered) -> PartitionEnd:
+    def _sweep(self, task: Task, registered: Registered) -> PartitionResult:
         """Run a partition of a sweep. Meanwhile its own thread reads our channel, and an ask is
         for the partition to act upon."""
         from drumline.runner.sweep.partition_monitor import KeeperPipe

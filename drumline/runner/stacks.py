@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from drumline.domain.release import clip
+from drumline.domain.release import clip_info
 
 OURS = str(Path(__file__).parent)
 
@@ -35,4 +35,4 @@ def _awaited(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
 def _text(stack: traceback.StackSummary) -> str:
     inner = max((i for i, f in enumerate(stack) if f.filename.startswith(OURS)), default=-1) + 1
     lines = traceback.StackSummary.from_list(stack[inner:]).format()
-    return clip("".join(lines).rstrip()) or ""
+    return clip_info("".join(lines).rstrip()) or ""

@@ -36,7 +36,7 @@ class Database:
     ) -> None:
         self.dialect = dialects.for_url(url, patience)
         self.engine = self.dialect.engine()
-        self._hooks = alarms.hooks(webhooks)
+        self._hooks = alarms.webhooks_by_event(webhooks)
         self._local = threading.local()
         self._offset = 0
         self._clock_checked: float | None = None

@@ -8,18 +8,18 @@ from typing import Any
 
 from sqlalchemy import Connection, CursorResult
 
-from drumline.domain.alarms import Hooks
+from drumline.domain.alarms import WebhooksByEvent
 from drumline.domain.states import Phase, TaskState
 from drumline.store.dialects import Dialect
 
-NO_HOOKS: Hooks = MappingProxyType({})
+NO_HOOKS: WebhooksByEvent = MappingProxyType({})
 
 
 class Tx:
     """What a query needs: a connection inside a transaction, and the time it happens at."""
 
     def __init__(
-        self, connection: Connection, dialect: Dialect, now: int, hooks: Hooks = NO_HOOKS
+        self, connection: Connection, dialect: Dialect, now: int, hooks: WebhooksByEvent = NO_HOOKS
     ) -> None:
         self.connection = connection
         self.dialect = dialect

@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from yarl import URL
 
 from drumline.command_layer.base import Context
-from drumline.domain.alarms import Webhook, delay, secret_of, signature
+from drumline.domain.alarms import Webhook, retry_delay, sign_message, webhook_secret
 from drumline.errors import DrumlineError, StoreUnavailable
 from drumline.handlers.http.addresses import AddressRules
 from drumline.handlers.http.connector import CheckedResolver, connector
@@ -63,7 +63,7 @@ class Deliverer:
         self._region = settings.region
         self._tries = settings.webhook_tries
         self._hooks = {hook.name: hook for hook in settings.webhooks}
-        self._secrets = {hook.name: secret_of(hook, os.environ) for hook in settings.webhooks}
+        self._secrets = {hook.name: webhook_secret(hook, os.environ) for hook in settings.webhooks}
         self._rules = AddressRules.of(settings)
         self._resolver = CheckedResolver(self._rules)
         self._session = ClientSession(
@@ -102,7 +102,7 @@ class Deliverer:
         if problem is None:
             result, note = "delivered", partial(alarms.delivered, row=row)
         elif tries < self._tries:
-            wait = delay(tries, random.random())
+            wait = retry_delay(tries, random.random())
             result, note = "failed", partial(alarms.put_back, row=row, seconds=wait, error=problem)
         else:
             result, note = "given_up", partial(alarms.give_up, row=row, error=problem)
@@ -126,7 +126,7 @@ class Deliverer:
             "Content-Type": "application/json",
             "webhook-id": row.event_id,
             "webhook-timestamp": str(now),
-            "webhook-signature": signature(self._secrets[hook.name], row.event_id, now, body),
+            "webhook-signature": sign_message(self._secrets[hook.name], row.event_id, now, body),
         }
         try:
             self._rules.check_target(HttpTarget.parse(str(URL(hook.url).origin())))

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
-from drumline.domain.sweeps.sweep import PARTS
+from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
 from tests.acceptance.terminal import Desk, Terminal, refuses
 
-PLAIN = HandlerSpec(PARTS, "plain", sweep=SweepTraits())
+PLAIN = HandlerSpec(PARTITION_TARGET_TYPE, "plain", sweep=SweepTraits())
 CREATE = ("sweep", "create", "june", "--type", "plain")
 
 

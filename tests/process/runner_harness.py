@@ -11,7 +11,7 @@ import msgspec
 from actors.event_loop import EventLoop
 from actors.worker.runner_process import RunnerProcess
 from drumline.domain.states import TaskState
-from drumline.domain.task import DueTask, TaskBody, encode_body
+from drumline.domain.task import DueTask, TaskBody, encode_task_body
 from drumline.runner.frames import Frame, RunEnded, RunnerReady
 from drumline.system import processes
 
@@ -91,7 +91,7 @@ def due(task_id: int, name: str, param: object = None, version: int = 0) -> DueT
         env=None,
         retry=None,
         job_id=None,
-        body=encode_body(
+        body=encode_task_body(
             TaskBody(
                 region="default",
                 target_id=None,

@@ -26,9 +26,9 @@ FRAMES: tuple[type[Frame], ...] = (*get_args(ToRunner), *get_args(ToKeeper))
 DECODERS: dict[type[msgspec.Struct], Callable[[bytes], Any]] = {
     control.ControlRequest: control.decode_request,
     control.ControlReply: msgspec.msgpack.Decoder(control.ControlReply).decode,
-    task.TaskBody: task.decode_body,
-    task.BatchInfo: task.decode_batch,
-    task.RunInfo: task.decode_run,
+    task.TaskBody: task.decode_task_body,
+    task.BatchInfo: task.decode_batch_info,
+    task.RunInfo: task.decode_run_info,
 }
 ROUNDS = 50
 

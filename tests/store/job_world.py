@@ -7,7 +7,7 @@ from unittest import mock
 
 from sqlalchemy import Row
 
-from drumline.domain.jobs.firing import Decision
+from drumline.domain.jobs.firing import FiringDecision
 from drumline.domain.release import FinishedRun, RunEnd, RunOutcome
 from drumline.domain.states import TaskState
 from drumline.store.database import Database
@@ -111,14 +111,14 @@ class JobWorld(World):
         (row,) = [row for row in self.firings(job_id) if row.scheduled_at == wanted]
         return row
 
-    def fire(self, job_id: int, second: float) -> Decision:
+    def fire(self, job_id: int, second: float) -> FiringDecision:
         """A scheduled firing, decided at its second."""
         self.clock.at(second)
         self.materialise(job_id, second)
         firing = self.at(job_id, second)
         return self.write(lambda tx: decisions.fire(tx, {firing.id: job_id}))[firing.id]
 
-    def try_fire(self, job_id: int, firing_id: int) -> Decision | None:
+    def try_fire(self, job_id: int, firing_id: int) -> FiringDecision | None:
         """Decide one firing now; None if it has been decided or taken back meanwhile."""
         return self.write(lambda tx: decisions.fire(tx, {firing_id: job_id}).get(firing_id))
 
@@ -135,7 +135,7 @@ class JobWorld(World):
 
     def run_firing(
         self, job_id: int, second: float, keeper: int, end: RunEnd = RunEnd.SUCCESS
-    ) -> Decision:
+    ) -> FiringDecision:
         """Fire, start and finish, all within the second."""
         decision = self.fire(job_id, second)
         self.start(job_id, second, keeper)
@@ -163,7 +163,7 @@ def over_row(row: Row[Any], end: RunEnd) -> FinishedRun:
     return holdings.ended(row, RunOutcome(end, info=info), {SPEC.key: SPEC}, "worker")
 
 
-def until_decided(work: Callable[[], Decision | None]) -> Decision | None:
+def until_decided(work: Callable[[], FiringDecision | None]) -> FiringDecision | None:
     """As every decider does it: who loses a race looks again."""
     while True:
         try:

@@ -7,18 +7,20 @@ from sqlalchemy import Row
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
 from drumline.domain.release import RunEnd, RunOutcome
-from drumline.domain.sweeps.partition import Checkpoint, HookEnd
-from drumline.domain.sweeps.sweep import PARTS
+from drumline.domain.sweeps.partition import Checkpoint, HookResult
+from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
 from drumline.store.sweep import partitions, sweeps
 from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.task import holdings
 from tests.store.desk import Desk
 from tests.store.world import REGION, World
 
-PLAIN = HandlerSpec(PARTS, "plain", sweep=SweepTraits())
-LOOPS = HandlerSpec(PARTS, "loops", sweep=SweepTraits(is_async=True))
-HOOKED = HandlerSpec(PARTS, "hooked", sweep=SweepTraits(creates=True, prepares=True))
-PREPARED = HandlerSpec(PARTS, "prepared", sweep=SweepTraits(prepares=True))
+PLAIN = HandlerSpec(PARTITION_TARGET_TYPE, "plain", sweep=SweepTraits())
+LOOPS = HandlerSpec(PARTITION_TARGET_TYPE, "loops", sweep=SweepTraits(is_async=True))
+HOOKED = HandlerSpec(
+    PARTITION_TARGET_TYPE, "hooked", sweep=SweepTraits(creates=True, prepares=True)
+)
+PREPARED = HandlerSpec(PARTITION_TARGET_TYPE, "prepared", sweep=SweepTraits(prepares=True))
 
 
 class SweepWorld(World):
@@ -53,7 +55,7 @@ class SweepWorld(World):
         )
         assert self.release(held.keeper_id, [ended]) == []
 
-    def hook(self, name: str, result: HookEnd | None, **more: Any) -> None:
+    def hook(self, name: str, result: HookResult | None, **more: Any) -> None:
         """Run the hook that a sweep waits for."""
         keeper_id, task_id = self.keeper(), self.show(name).hook_task_id
         (due,) = self.acquire(keeper_id, [task_id])

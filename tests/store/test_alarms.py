@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sqlalchemy import Row, update
 
 from drumline.commands import Context
-from drumline.domain.alarms import Event, Webhook, hooks, signature
+from drumline.domain.alarms import AlarmEvent, Webhook, sign_message, webhooks_by_event
 from drumline.domain.policy import Retry
 from drumline.domain.release import RunEnd
 from drumline.store.admin import alarms
@@ -31,8 +31,8 @@ SECRET = "sesame"  # noqa: S105  # of a receiver that lives as long as a test
 DEADLINE = 20.0
 
 
-def hook(name: str = "ops", url: str = "http://127.0.0.1:1/", *events: Event) -> Webhook:
-    wanted = events or tuple(Event)
+def hook(name: str = "ops", url: str = "http://127.0.0.1:1/", *events: AlarmEvent) -> Webhook:
+    wanted = events or tuple(AlarmEvent)
     return Webhook(name=name, url=url, secret_env="HOOK_SECRET", events=wanted)  # noqa: S106
 
 
@@ -47,7 +47,7 @@ def listening(database: Database) -> Iterator[Callable[..., None]]:
     with mock.patch.object(database, "_hooks", {}):
 
         def listen(*webhooks: Webhook) -> None:
-            database._hooks = hooks(webhooks)
+            database._hooks = webhooks_by_event(webhooks)
 
         yield listen
 
@@ -60,7 +60,7 @@ def outbox(world: World) -> list[Row[Any]]:
 
 
 def test_the_end_of_a_batch_is_told_once(world: World, listening: Callable[..., None]) -> None:
-    listening(hook(), hook("other", "http://127.0.0.1:1/", Event.QUARANTINE))
+    listening(hook(), hook("other", "http://127.0.0.1:1/", AlarmEvent.QUARANTINE))
     batch_id, members = world.batch(2)
     world.run(world.keeper(), members[:1])
     world.upkeep(batch_id)
@@ -237,7 +237,7 @@ def test_it_is_told_again_until_it_is_taken(world: World, listening: Callable[..
         for headers, body in receiver.told:
             at = int(headers["webhook-timestamp"])
             assert abs(at - time.time()) < 60
-            right = signature(SECRET.encode(), event_id, at, body)
+            right = sign_message(SECRET.encode(), event_id, at, body)
             assert headers["webhook-signature"] == right
             assert headers["content-type"] == "application/json"
             assert json.loads(body)["id"] == event_id

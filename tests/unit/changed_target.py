@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from drumline.domain.states import TaskState
-from drumline.domain.task import DueTask, TaskBody, encode_body
+from drumline.domain.task import DueTask, TaskBody, encode_task_body
 from drumline.handlers.base import Change, Handler
 from drumline.task import Task
 
@@ -111,6 +111,6 @@ def new_task(
             env=None,
             retry=None,
             job_id=None,
-            body=encode_body(body),
+            body=encode_task_body(body),
         )
     )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from drumline.domain.jobs.template import Values
+from drumline.domain.jobs.template import SlotValues
 from drumline.domain.release import RESULT_LIMIT
 from drumline.handlers.http.addresses import AddressRules
 from drumline.handlers.http.client import HttpClient
@@ -21,7 +21,7 @@ from drumline.handlers.http.prepare import prepare
 from drumline.handlers.http.result import HttpResult
 
 TOKEN = "c0ffee" * 8
-VALUES: Values = {
+VALUES: SlotValues = {
     "run_id": 42,
     "job_id": 7,
     "scheduled_time": "2026-01-02T03:04:05Z",

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from drumline import config
 from drumline.config import Settings
 from drumline.domain.alarms import (
-    LONGEST_DELAY,
-    Event,
+    MAX_DELAY,
+    AlarmEvent,
     Webhook,
-    delay,
-    hooks,
-    secret_of,
-    signature,
+    retry_delay,
+    sign_message,
+    webhook_secret,
+    webhooks_by_event,
 )
 from drumline.errors import BadConfig
 
@@ -28,9 +28,9 @@ HOOK = Webhook(name="ops", url="http://ops.example/alarms", secret_env="OPS")  #
 
 def test_a_signature_is_as_the_specification_has_it() -> None:
     """The example of the Standard Webhooks specification's own libraries."""
-    secret = secret_of(HOOK, {"OPS": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
+    secret = webhook_secret(HOOK, {"OPS": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
     body = b'{"test": 2432232314}'
-    signed = signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+    signed = sign_message(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
@@ -38,31 +38,31 @@ def test_a_signature_is_as_the_specification_has_it() -> None:
 def test_nothing_that_is_signed_can_be_changed(
     secret: bytes, event_id: str, at: int, body: bytes
 ) -> None:
-    signed = signature(secret, event_id, at, body)
+    signed = sign_message(secret, event_id, at, body)
     kind, _, code = signed.partition(",")
     content = event_id.encode() + b"." + str(at).encode() + b"." + body
     right = hmac.new(secret, content, hashlib.sha256).digest()
     assert (kind, base64.b64decode(code)) == ("v1", right)
-    assert signature(secret, event_id, at + 1, body) != signed
-    assert signature(secret, event_id, at, body + b" ") != signed
-    assert signature(secret, event_id + "x", at, body) != signed
+    assert sign_message(secret, event_id, at + 1, body) != signed
+    assert sign_message(secret, event_id, at, body + b" ") != signed
+    assert sign_message(secret, event_id + "x", at, body) != signed
 
 
 @given(st.integers(1, 100), st.floats(0, 1))
 def test_tries_are_further_and_further_apart_up_to_a_bound(tries: int, chance: float) -> None:
-    now, later = delay(tries, chance), delay(tries + 1, chance)
-    assert 0 < now <= later <= LONGEST_DELAY
-    assert delay(tries, 0.0) <= now <= delay(tries, 1.0) == 2 * delay(tries, 0.0)
+    now, later = retry_delay(tries, chance), retry_delay(tries + 1, chance)
+    assert 0 < now <= later <= MAX_DELAY
+    assert retry_delay(tries, 0.0) <= now <= retry_delay(tries, 1.0) == 2 * retry_delay(tries, 0.0)
 
 
-@given(st.lists(st.sets(st.sampled_from(Event), min_size=1), max_size=4))
-def test_each_hears_of_what_it_asked_for(asked: list[set[Event]]) -> None:
+@given(st.lists(st.sets(st.sampled_from(AlarmEvent), min_size=1), max_size=4))
+def test_each_hears_of_what_it_asked_for(asked: list[set[AlarmEvent]]) -> None:
     webhooks = [
         Webhook(name=str(i), url="http://x/", secret_env="X", events=tuple(events))  # noqa: S106
         for i, events in enumerate(asked)
     ]
-    found = hooks(webhooks)
-    for event in Event:
+    found = webhooks_by_event(webhooks)
+    for event in AlarmEvent:
         names = tuple(str(i) for i, events in enumerate(asked) if event in events)
         assert found.get(event, ()) == names
         assert (event in found) == bool(names), "what nobody asked for costs nothing"
@@ -71,7 +71,7 @@ def test_each_hears_of_what_it_asked_for(asked: list[set[Event]]) -> None:
 @pytest.mark.parametrize("value", ["", "whsec_###"])
 def test_a_secret_that_is_missing_or_wrong_is_named(value: str) -> None:
     with pytest.raises(BadConfig, match=r"'ops'.*OPS"):
-        secret_of(HOOK, {"OPS": value})
+        webhook_secret(HOOK, {"OPS": value})
 
 
 def test_the_pages_example_is_taken(tmp_path: Path) -> None:
@@ -80,13 +80,13 @@ def test_the_pages_example_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "drumline.toml"
     file.write_text(example)
     (webhook,) = config.load({}, file).webhooks
-    assert webhook.events == tuple(Event), "all, as the page says"
+    assert webhook.events == tuple(AlarmEvent), "all, as the page says"
 
 
 def test_settings_name_what_is_wrong() -> None:
     ok = '[{"name": "ops", "url": "https://x/", "secret_env": "S", "events": ["batch_end"]}]'
     settings = config.load({"DRUMLINE_WEBHOOKS": ok})
-    assert settings.webhooks[0].events == (Event.BATCH_END,)
+    assert settings.webhooks[0].events == (AlarmEvent.BATCH_END,)
     again = config.load(config.as_environment(settings))
     assert again.webhooks == settings.webhooks, "children see the same"
     for wrong, words in (

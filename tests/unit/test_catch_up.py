@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.jobs.firing import CatchUp, CatchUpMode, ListedFirings, Misfire, catch_up
+from drumline.domain.jobs.firing import (
+    CatchUpMode,
+    CatchUpPlan,
+    ListedFirings,
+    Misfire,
+    plan_catch_up,
+)
 from drumline.domain.jobs.schedule import Schedule
 
 MINUTE = 60_000_000
@@ -38,7 +44,7 @@ def test_what_is_past_its_grace_goes_by_the_mode(
     misfire: tuple[int, int, int] | None,
 ) -> None:
     # Minutes 1 to 10 are due at 10:30; 9 and 10 are within the grace of 90 s and run in any mode.
-    found = catch_up(
+    found = plan_catch_up(
         source,
         fired_until=0,
         now=10 * MINUTE + MINUTE // 2,
@@ -47,12 +53,12 @@ def test_what_is_past_its_grace_goes_by_the_mode(
         bound=bound,
     )
     expected = misfire and Misfire(misfire[0], misfire[1] * MINUTE, misfire[2] * MINUTE)
-    assert found == CatchUp(minutes(*run, 9, 10), expected)
+    assert found == CatchUpPlan(minutes(*run, 9, 10), expected)
 
 
 def test_exactly_at_its_grace_it_still_runs() -> None:
     for late, run in ((0, (1,)), (1, ())):
-        found = catch_up(
+        found = plan_catch_up(
             EVERY_MINUTE,
             fired_until=0,
             now=MINUTE + 10 + late,
@@ -66,7 +72,7 @@ def test_exactly_at_its_grace_it_still_runs() -> None:
 
 @pytest.mark.parametrize("mode", CatchUpMode)
 def test_nothing_from_before_the_last_change_is_run_or_reported(mode: CatchUpMode) -> None:
-    found = catch_up(
+    found = plan_catch_up(
         EVERY_MINUTE,
         fired_until=0,
         now=10 * MINUTE,
@@ -76,16 +82,16 @@ def test_nothing_from_before_the_last_change_is_run_or_reported(mode: CatchUpMod
         changed_at=6 * MINUTE,
     )
     gone = Misfire(1, 7 * MINUTE, 7 * MINUTE) if mode is NONE else None
-    assert found == CatchUp(minutes(*([8, 9, 10] if mode is NONE else [7, 8, 9, 10])), gone)
+    assert found == CatchUpPlan(minutes(*([8, 9, 10] if mode is NONE else [7, 8, 9, 10])), gone)
 
 
 @pytest.mark.parametrize("mode", CatchUpMode)
 def test_nothing_missed_nothing_said(mode: CatchUpMode) -> None:
     for until in (10 * MINUTE, 12 * MINUTE):
-        found = catch_up(
+        found = plan_catch_up(
             EVERY_MINUTE, fired_until=until, now=10 * MINUTE, grace_us=0, mode=mode, bound=9
         )
-        assert found == CatchUp((), None)
+        assert found == CatchUpPlan((), None)
 
 
 @given(
@@ -100,7 +106,7 @@ def test_nothing_missed_nothing_said(mode: CatchUpMode) -> None:
 def test_every_firing_is_run_or_counted_as_missed(
     until: int, now: int, grace: int, changed: int, mode: CatchUpMode, bound: int
 ) -> None:
-    found = catch_up(
+    found = plan_catch_up(
         EVERY_MINUTE,
         fired_until=until,
         now=now,

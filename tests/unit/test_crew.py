@@ -18,10 +18,10 @@ from drumline.domain.states import TaskState
 from drumline.domain.sweeps.partition import (
     Checkpoint,
     PartitionDirectives,
-    PartitionEnd,
     PartitionInfo,
+    PartitionResult,
 )
-from drumline.domain.task import DueTask, TaskBody, encode_body
+from drumline.domain.task import DueTask, TaskBody, encode_task_body
 from drumline.errors import Conflict
 from drumline.handlers.base import Registered
 from drumline.handlers.sweep import Item, Sweep, registered
@@ -98,7 +98,7 @@ def handler(
     return registered(made, "a test", process)[0]
 
 
-BODY = encode_body(TaskBody("here", None, None, None, None, None, None, None, None, None))
+BODY = encode_task_body(TaskBody("here", None, None, None, None, None, None, None, None, None))
 TASK = Task(
     DueTask(
         1, 0, TaskState.PENDING, "t", "sweep", 5, 0, 0, None, 0, 0, 0, 0, None, None, None, BODY
@@ -112,7 +112,7 @@ def run(
     live: PartitionDirectives = LIVE,
     keeper: Keeper | None = None,
     before: Callable[[PartitionRun], None] = lambda part: None,
-) -> tuple[PartitionEnd, Keeper]:
+) -> tuple[PartitionResult, Keeper]:
     keeper = keeper or Keeper(live)
     facts = PartitionInfo(1, "s", 0, total, 0, 0, (), None, None, live)
     try:
@@ -169,7 +169,7 @@ class Seen:
 def test_every_item_runs_once_and_so_many_at_a_time(kind: str, parallel: int, total: int) -> None:
     seen = Seen()
     end, keeper = run(total, handler(getattr(seen, kind)), changed(parallel=parallel))
-    assert end == PartitionEnd(total, 0, True)
+    assert end == PartitionResult(total, 0, True)
     assert len(seen.items) == total and set(seen.items.values()) == {1}
     assert seen.most == parallel
     starts = [flush.start for flush in keeper.flushes]
@@ -194,7 +194,7 @@ def test_failures_are_retried_then_counted(parallel: int, is_async: bool) -> Non
     end, keeper = run(
         20, handler(later if is_async else work, retry=retry), changed(parallel=parallel)
     )
-    assert end == PartitionEnd(20, 1, True)
+    assert end == PartitionResult(20, 1, True)
     assert (tries[5], tries[7], tries[8]) == (3, 3, 1)
     assert sum((flush.failed for flush in keeper.flushes), ()) == (5,)
     (line,) = [line for flush in keeper.flushes for line in flush.log]
@@ -213,7 +213,7 @@ def test_a_sync_item_is_struck_at_its_timeout(parallel: int) -> None:
 
     began = time.monotonic()
     end, keeper = run(12, handler(work, timeout=0.2), changed(parallel=parallel))
-    assert end == PartitionEnd(12, 1, True)
+    assert end == PartitionResult(12, 1, True)
     assert 0.2 < time.monotonic() - began < 2.0
     (line,) = [line for flush in keeper.flushes for line in flush.log]
     assert (line.item, line.message) == (4, "failed: timed out after 0.2 s")
@@ -230,7 +230,7 @@ def test_an_async_item_is_cancelled_at_its_timeout() -> None:
                 cancelled.append(item.index)
 
     end, _ = run(12, handler(work, timeout=0.1), changed(parallel=3))
-    assert end == PartitionEnd(12, 1, True)
+    assert end == PartitionResult(12, 1, True)
     assert cancelled == [4]
 
 
@@ -254,7 +254,7 @@ def test_an_item_that_swallows_its_timeout_and_ends_has_not_failed() -> None:
                 time.sleep(0.01)
 
     end, _ = run(30, handler(work, timeout=0.1), changed(parallel=3))
-    assert end == PartitionEnd(30, 0, True)
+    assert end == PartitionResult(30, 0, True)
 
 
 @pytest.mark.parametrize("kind", ["thread", "loop"])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.domain.sweeps.partition import (
-    LINES_KEPT,
+    MAX_LOG_LINES,
     Checkpoint,
     PartitionDirectives,
     PartitionInfo,
@@ -275,12 +275,12 @@ def test_the_first_reason_counts() -> None:
 
 def test_the_log_is_bounded_and_says_what_it_lost() -> None:
     fed, clock = feeder(10)
-    for n in range(LINES_KEPT + 5):
+    for n in range(MAX_LOG_LINES + 5):
         fed.log(0, f"{n} " + "x" * 2000)
     fed.log(0, "half a character: \ud800")
     flush = flushed(fed, clock)
     assert flush is not None
-    assert len(flush.log) == LINES_KEPT + 1
+    assert len(flush.log) == MAX_LOG_LINES + 1
     assert flush.log[-1].message == "6 lines were left out"
     assert max(len(line.message) for line in flush.log) == 1000
 

@@ -11,14 +11,14 @@ import pytest
 from drumline.domain.jobs.firing import (
     ActiveRun,
     ConcurrencyPolicy,
-    Decision,
     EarlierRuns,
     FailureAction,
+    FiringDecision,
     FiringKind,
+    FiringPolicies,
     LastRun,
     OverlapAction,
-    Policies,
-    decide,
+    decide_firing,
     needs_decision,
 )
 from drumline.domain.states import Cause, TaskState
@@ -28,14 +28,16 @@ RUNNING = EarlierRuns(active=(ActiveRun(4),))
 FAILED = LastRun(TaskState.FAIL, 3)
 
 
-def outcome(decision: Decision) -> tuple[TaskState, Cause | None, int, tuple[int, ...]]:
+def outcome(decision: FiringDecision) -> tuple[TaskState, Cause | None, int, tuple[int, ...]]:
     return decision.state, decision.cause, decision.run_attempt, decision.cancel
 
 
 def test_the_first_firing_runs() -> None:
     for overlap, failure, concurrency in product(OVERLAP, FAILURE, CONCURRENCY):
         for kind in FiringKind:
-            decision = decide(Policies(overlap, failure, concurrency, 1), EarlierRuns(), kind)
+            decision = decide_firing(
+                FiringPolicies(overlap, failure, concurrency, 1), EarlierRuns(), kind
+            )
             assert outcome(decision) == (PENDING, None, 1, ())
 
 
@@ -52,7 +54,7 @@ def test_the_first_firing_runs() -> None:
     ],
 )
 def test_overlap_skip_skips_while_anything_is_running_or_waiting(earlier: EarlierRuns) -> None:
-    decision = decide(Policies(OVERLAP.SKIP), earlier)
+    decision = decide_firing(FiringPolicies(OVERLAP.SKIP), earlier)
     assert outcome(decision) == (SKIPPED, Cause.OVERLAP, 1, ())
     assert decision.reason == (
         "skipped: 1 earlier run is still running or waiting and overlap_action is SKIP"
@@ -60,50 +62,55 @@ def test_overlap_skip_skips_while_anything_is_running_or_waiting(earlier: Earlie
 
 
 def test_overlap_skip_comes_before_the_queue() -> None:
-    policies = Policies(OVERLAP.SKIP, FAILURE.RUN_NEW, CONCURRENCY.QUEUE, 1)
-    assert decide(policies, RUNNING).cause is Cause.OVERLAP
+    policies = FiringPolicies(OVERLAP.SKIP, FAILURE.RUN_NEW, CONCURRENCY.QUEUE, 1)
+    assert decide_firing(policies, RUNNING).cause is Cause.OVERLAP
 
 
 def test_cancel_prev_cancels_what_is_unfinished_and_waits_for_what_has_started() -> None:
     earlier = EarlierRuns((ActiveRun(4), ActiveRun(5, started=False)), queued=(6, 7))
-    decision = decide(Policies(OVERLAP.CANCEL_PREV), earlier)
+    decision = decide_firing(FiringPolicies(OVERLAP.CANCEL_PREV), earlier)
     assert outcome(decision) == (QUEUED, Cause.OVERLAP, 1, (4, 5, 6, 7))
     assert decision.reason == "queued: it starts when the runs that it cancels have ended"
 
 
 def test_cancel_prev_runs_at_once_if_nothing_had_started() -> None:
     earlier = EarlierRuns((ActiveRun(5, started=False),), queued=(6,))
-    assert outcome(decide(Policies(OVERLAP.CANCEL_PREV), earlier)) == (PENDING, None, 1, (5, 6))
+    assert outcome(decide_firing(FiringPolicies(OVERLAP.CANCEL_PREV), earlier)) == (
+        PENDING,
+        None,
+        1,
+        (5, 6),
+    )
 
 
 def test_cancel_prev_does_not_cancel_twice_but_still_waits() -> None:
     earlier = EarlierRuns((ActiveRun(4, cancelling=True),))
-    decision = decide(Policies(OVERLAP.CANCEL_PREV), earlier)
+    decision = decide_firing(FiringPolicies(OVERLAP.CANCEL_PREV), earlier)
     assert outcome(decision) == (QUEUED, Cause.OVERLAP, 1, ())
 
 
 @pytest.mark.parametrize("concurrency", CONCURRENCY)
 def test_what_cancel_prev_cancels_no_longer_counts(concurrency: ConcurrencyPolicy) -> None:
-    policies = Policies(OVERLAP.CANCEL_PREV, FAILURE.RUN_NEW, concurrency, 1)
-    assert decide(policies, replace(RUNNING, queued=(5,))).cause is Cause.OVERLAP
+    policies = FiringPolicies(OVERLAP.CANCEL_PREV, FAILURE.RUN_NEW, concurrency, 1)
+    assert decide_firing(policies, replace(RUNNING, queued=(5,))).cause is Cause.OVERLAP
 
 
 def test_cancel_prev_acts_before_a_failure_is_looked_at() -> None:
-    policies = Policies(OVERLAP.CANCEL_PREV, FAILURE.SKIP)
-    decision = decide(policies, replace(RUNNING, last=FAILED))
+    policies = FiringPolicies(OVERLAP.CANCEL_PREV, FAILURE.SKIP)
+    decision = decide_firing(policies, replace(RUNNING, last=FAILED))
     assert outcome(decision) == (SKIPPED, Cause.FAILURE, 4, (4,))
 
 
 @pytest.mark.parametrize("concurrency", CONCURRENCY)
 def test_overlap_parallel_ignores_the_limit(concurrency: ConcurrencyPolicy) -> None:
-    policies = Policies(OVERLAP.PARALLEL, FAILURE.RUN_NEW, concurrency, 1)
-    assert outcome(decide(policies, replace(RUNNING, queued=(5,)))) == (PENDING, None, 1, ())
+    policies = FiringPolicies(OVERLAP.PARALLEL, FAILURE.RUN_NEW, concurrency, 1)
+    assert outcome(decide_firing(policies, replace(RUNNING, queued=(5,)))) == (PENDING, None, 1, ())
 
 
 def test_overlap_allow_goes_on_to_the_limit() -> None:
-    assert outcome(decide(Policies(OVERLAP.ALLOW), RUNNING)) == (PENDING, None, 1, ())
-    limited = Policies(OVERLAP.ALLOW, FAILURE.RUN_NEW, CONCURRENCY.SKIP, 1)
-    assert decide(limited, RUNNING).cause is Cause.CONCURRENCY
+    assert outcome(decide_firing(FiringPolicies(OVERLAP.ALLOW), RUNNING)) == (PENDING, None, 1, ())
+    limited = FiringPolicies(OVERLAP.ALLOW, FAILURE.RUN_NEW, CONCURRENCY.SKIP, 1)
+    assert decide_firing(limited, RUNNING).cause is Cause.CONCURRENCY
 
 
 # --- the last failure ----------------------------------------------------------------------------
@@ -125,7 +132,10 @@ def test_after_a_failure(
     state: TaskState, action: FailureAction, skipped_since: bool, expected: object
 ) -> None:
     last = LastRun(state, 3, skipped_since)
-    assert outcome(decide(Policies(failure_action=action), EarlierRuns(last=last))) == expected
+    assert (
+        outcome(decide_firing(FiringPolicies(failure_action=action), EarlierRuns(last=last)))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("action", FAILURE)
@@ -143,21 +153,26 @@ def test_what_has_not_failed_starts_the_count_again(
     action: FailureAction, state: TaskState
 ) -> None:
     earlier = EarlierRuns(last=LastRun(state, 3))
-    assert outcome(decide(Policies(failure_action=action), earlier)) == (PENDING, None, 1, ())
+    assert outcome(decide_firing(FiringPolicies(failure_action=action), earlier)) == (
+        PENDING,
+        None,
+        1,
+        (),
+    )
 
 
 def test_a_failure_skip_says_which_run_failed() -> None:
-    decision = decide(Policies(failure_action=FAILURE.SKIP), EarlierRuns(last=FAILED))
+    decision = decide_firing(FiringPolicies(failure_action=FAILURE.SKIP), EarlierRuns(last=FAILED))
     assert decision.reason == (
         "skipped once: run number 3 ended in fail and failure_action is SKIP"
     )
 
 
 def test_a_skip_for_another_reason_is_the_one_skip_and_takes_its_number() -> None:
-    policies = Policies(OVERLAP.SKIP, FAILURE.SKIP)
-    first = decide(policies, replace(RUNNING, last=FAILED))
+    policies = FiringPolicies(OVERLAP.SKIP, FAILURE.SKIP)
+    first = decide_firing(policies, replace(RUNNING, last=FAILED))
     assert outcome(first) == (SKIPPED, Cause.OVERLAP, 4, ())
-    then = decide(policies, EarlierRuns(last=replace(FAILED, skipped_since=True)))
+    then = decide_firing(policies, EarlierRuns(last=replace(FAILED, skipped_since=True)))
     assert outcome(then) == (PENDING, None, 5, ())
 
 
@@ -167,7 +182,7 @@ def numbers(action: FailureAction, ends: list[TaskState]) -> Iterator[tuple[str,
     todo = iter(ends)
     end = next(todo, None)
     while end is not None:
-        decision = decide(Policies(failure_action=action), EarlierRuns(last=last))
+        decision = decide_firing(FiringPolicies(failure_action=action), EarlierRuns(last=last))
         yield decision.state.value, decision.run_attempt
         if decision.state is SKIPPED:
             assert last is not None
@@ -219,21 +234,21 @@ def test_concurrency(
     state: TaskState,
     kind: FiringKind,
 ) -> None:
-    policies = Policies(concurrency_policy=policy, max_concurrency=limit)
+    policies = FiringPolicies(concurrency_policy=policy, max_concurrency=limit)
     earlier = EarlierRuns(tuple(map(ActiveRun, range(active))), tuple(range(100, 100 + queued)))
-    decision = decide(policies, earlier, kind)
+    decision = decide_firing(policies, earlier, kind)
     cause = None if state is PENDING else Cause.CONCURRENCY
     assert outcome(decision) == (state, cause, 1, ())
 
 
 def test_concurrency_reasons() -> None:
     earlier = EarlierRuns((ActiveRun(1), ActiveRun(2)), queued=(3,))
-    policies = Policies(concurrency_policy=CONCURRENCY.QUEUE, max_concurrency=2)
-    assert decide(policies, earlier).reason == (
+    policies = FiringPolicies(concurrency_policy=CONCURRENCY.QUEUE, max_concurrency=2)
+    assert decide_firing(policies, earlier).reason == (
         "queued as number 2: 2 runs are under way, max_concurrency is 2"
     )
     policies = replace(policies, concurrency_policy=CONCURRENCY.SKIP)
-    assert decide(policies, earlier).reason == (
+    assert decide_firing(policies, earlier).reason == (
         "skipped: 2 runs are under way, max_concurrency is 2 and concurrency_policy is SKIP"
     )
 
@@ -243,13 +258,18 @@ def test_concurrency_reasons() -> None:
 
 @pytest.mark.parametrize("overlap", OVERLAP)
 def test_overlap_does_not_apply_to_a_manual_trigger(overlap: OverlapAction) -> None:
-    assert outcome(decide(Policies(overlap), RUNNING, MANUAL)) == (PENDING, None, 1, ())
+    assert outcome(decide_firing(FiringPolicies(overlap), RUNNING, MANUAL)) == (
+        PENDING,
+        None,
+        1,
+        (),
+    )
 
 
 @pytest.mark.parametrize("overlap", OVERLAP)
 def test_a_manual_trigger_keeps_to_the_limit(overlap: OverlapAction) -> None:
-    policies = Policies(overlap, FAILURE.RUN_NEW, CONCURRENCY.SKIP, 1)
-    decision = decide(policies, RUNNING, MANUAL)
+    policies = FiringPolicies(overlap, FAILURE.RUN_NEW, CONCURRENCY.SKIP, 1)
+    decision = decide_firing(policies, RUNNING, MANUAL)
     assert outcome(decision) == (SKIPPED, Cause.CONCURRENCY, 1, ())
 
 
@@ -266,13 +286,13 @@ def test_a_manual_trigger_is_not_skipped_for_a_failure(
     action: FailureAction, skipped_since: bool, number: int
 ) -> None:
     earlier = EarlierRuns(last=replace(FAILED, skipped_since=skipped_since))
-    decision = decide(Policies(failure_action=action), earlier, MANUAL)
+    decision = decide_firing(FiringPolicies(failure_action=action), earlier, MANUAL)
     assert outcome(decision) == (PENDING, None, number, ())
 
 
 # --- all policies at once ------------------------------------------------------------------------
 
-ALL_POLICIES = [Policies(*p) for p in product(OVERLAP, FAILURE, CONCURRENCY, (0, 1, 2))]
+ALL_POLICIES = [FiringPolicies(*p) for p in product(OVERLAP, FAILURE, CONCURRENCY, (0, 1, 2))]
 ALL_EARLIER = [
     EarlierRuns(active, queued, last)
     for active, queued, last in product(
@@ -298,14 +318,14 @@ def test_needs_decision_exactly_when_the_answer_can_differ(kind: FiringKind) -> 
     plain = (PENDING, None, 1, ())
     for policies in ALL_POLICIES:
         # A queue that is there has a limit that is there (or replaced runs that are ending).
-        decisions = {outcome(decide(policies, earlier, kind)) for earlier in ALL_EARLIER}
+        decisions = {outcome(decide_firing(policies, earlier, kind)) for earlier in ALL_EARLIER}
         assert needs_decision(policies, kind) == (decisions != {plain}), policies
-    assert not needs_decision(Policies(), kind)
+    assert not needs_decision(FiringPolicies(), kind)
 
 
 def test_every_decision_says_why_and_only_replacing_cancels() -> None:
     for policies, earlier, kind in product(ALL_POLICIES, ALL_EARLIER, FiringKind):
-        decision = decide(policies, earlier, kind)
+        decision = decide_firing(policies, earlier, kind)
         assert decision.reason
         assert (decision.cause is None) == (decision.state is PENDING)
         if decision.cancel:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.command_layer import param_schema
-from drumline.domain.jobs.template import NAMES, BadTemplate, Values
+from drumline.domain.jobs.template import SLOT_NAMES, BadTemplate, SlotValues
 from drumline.errors import WrongUse
 from drumline.handlers.http.call import (
     BadCall,
@@ -25,7 +25,7 @@ from drumline.handlers.http.prepare import PreparedCall, Sent, prepare
 from drumline.handlers.http.result import SentRequest
 
 TOKEN = "c0ffee" * 8
-VALUES: Values = {
+VALUES: SlotValues = {
     "run_id": 42,
     "job_id": 7,
     "scheduled_time": "2026-01-02T03:04:05Z",
@@ -37,11 +37,11 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 URL = "http://api.example/jobs"
 
 
-def sent(values: Values = VALUES, **param: Any) -> Sent:
+def sent(values: SlotValues = VALUES, **param: Any) -> Sent:
     return prepare({"url": URL, **param}).send(values, PARENT)
 
 
-def shown(values: Values = VALUES, **param: Any) -> SentRequest:
+def shown(values: SlotValues = VALUES, **param: Any) -> SentRequest:
     call = prepare({"url": URL, **param})
     return call.show(call.send(values, PARENT), values).request
 
@@ -232,8 +232,8 @@ def test_an_async_call_tells_its_callback_if_its_templates_do_not() -> None:
     assert not [name for name in sent(exec_type="SYNC").headers if name.startswith("Drumline-")]
 
 
-@given(st.fixed_dictionaries({name: st.text() | st.integers() for name in NAMES}))
-def test_whatever_the_values_a_request_can_be_sent(values: Values) -> None:
+@given(st.fixed_dictionaries({name: st.text() | st.integers() for name in SLOT_NAMES}))
+def test_whatever_the_values_a_request_can_be_sent(values: SlotValues) -> None:
     call = prepare(
         {
             "url": "http://h/?a={{run_id}}&b={{callback_token}}",

@@ -15,7 +15,7 @@ from aiohttp import web
 from drumline.config import Settings
 from drumline.domain.jobs.template import BadTemplate
 from drumline.domain.states import Cause, TaskState
-from drumline.domain.task import DueTask, RunInfo, TaskBody, encode_body
+from drumline.domain.task import DueTask, RunInfo, TaskBody, encode_task_body
 from drumline.errors import DrumlineError, WrongUse
 from drumline.handlers.base import WaitForCallback, specs_of
 from drumline.handlers.http import handler as handler_module
@@ -39,7 +39,9 @@ def task_of(
     body |= {"region": "default", "param": json.dumps(param), "run": packed}
     due: dict[str, Any] = dict.fromkeys(DueTask.__struct_fields__)
     due |= {"id": 42, "version": 1, "status": TaskState.PENDING, "attempt": 1}
-    return Task(DueTask(**due | {"type": "http", "body": encode_body(TaskBody(**body))}), callback)
+    return Task(
+        DueTask(**due | {"type": "http", "body": encode_task_body(TaskBody(**body))}), callback
+    )
 
 
 async def processed(task: Task, settings: Settings | None = None) -> Any:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.domain.sweeps.rate import (
-    BURST,
+    BURST_SECONDS,
     LARGEST_WINDOW,
     SMALLEST_WINDOW,
     Speed,
@@ -54,7 +54,7 @@ def test_no_stretch_of_time_brings_more_than_the_rate_and_one_small_burst(
         total = 0
         for end, granted in grants[i:]:
             total += granted
-            assert total <= rate * (end - begin) + rate * BURST + 1.001
+            assert total <= rate * (end - begin) + rate * BURST_SECONDS + 1.001
 
 
 def test_500_a_second_is_smooth() -> None:
@@ -77,7 +77,7 @@ def test_who_waits_as_long_as_told_is_granted_and_not_much_earlier(
     rate: float, wanted: int, now: float
 ) -> None:
     """Also on a host that has been up for 100 days, where float times are coarse."""
-    reachable = min(wanted, int(1 + rate * BURST))
+    reachable = min(wanted, int(1 + rate * BURST_SECONDS))
     early, punctual = TokenBucket(rate, now), TokenBucket(rate, now)
     for bucket in (early, punctual):
         assert bucket.take(now, wanted) == 1

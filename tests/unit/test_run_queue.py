@@ -13,9 +13,9 @@ from drumline.domain.jobs.firing import (
     ActiveRun,
     EarlierRuns,
     FiringKind,
-    Policies,
-    decide,
-    startable,
+    FiringPolicies,
+    decide_firing,
+    startable_runs,
 )
 from tests.unit.firing_words import CONCURRENCY, MANUAL, OVERLAP, PENDING, QUEUED
 
@@ -23,35 +23,35 @@ from tests.unit.firing_words import CONCURRENCY, MANUAL, OVERLAP, PENDING, QUEUE
 @pytest.mark.parametrize(
     ("policies", "active", "expected"),
     [
-        (Policies(max_concurrency=3), 3, ()),
-        (Policies(max_concurrency=3), 1, (7, 8)),
-        (Policies(max_concurrency=3), 4, ()),  # the limit was lowered
-        (Policies(max_concurrency=0), 4, (7, 8, 9)),  # the limit was lifted
-        (Policies(concurrency_policy=CONCURRENCY.PARALLEL, max_concurrency=1), 4, (7, 8, 9)),
-        (Policies(concurrency_policy=CONCURRENCY.SKIP, max_concurrency=2), 1, (7,)),
+        (FiringPolicies(max_concurrency=3), 3, ()),
+        (FiringPolicies(max_concurrency=3), 1, (7, 8)),
+        (FiringPolicies(max_concurrency=3), 4, ()),  # the limit was lowered
+        (FiringPolicies(max_concurrency=0), 4, (7, 8, 9)),  # the limit was lifted
+        (FiringPolicies(concurrency_policy=CONCURRENCY.PARALLEL, max_concurrency=1), 4, (7, 8, 9)),
+        (FiringPolicies(concurrency_policy=CONCURRENCY.SKIP, max_concurrency=2), 1, (7,)),
     ],
 )
 def test_queued_runs_start_in_order_as_places_become_free(
-    policies: Policies, active: int, expected: tuple[int, ...]
+    policies: FiringPolicies, active: int, expected: tuple[int, ...]
 ) -> None:
-    assert startable(policies, [ActiveRun(n) for n in range(active)], (7, 8, 9)) == expected
+    assert startable_runs(policies, [ActiveRun(n) for n in range(active)], (7, 8, 9)) == expected
 
 
 def test_a_replacing_run_starts_when_the_replaced_have_really_ended() -> None:
-    policies = Policies(OVERLAP.CANCEL_PREV)
-    assert startable(policies, [ActiveRun(1), ActiveRun(2, cancelling=True)], (7,)) == ()
-    assert startable(policies, [], (7,)) == (7,)
+    policies = FiringPolicies(OVERLAP.CANCEL_PREV)
+    assert startable_runs(policies, [ActiveRun(1), ActiveRun(2, cancelling=True)], (7,)) == ()
+    assert startable_runs(policies, [], (7,)) == (7,)
 
 
 def test_a_cancelled_run_that_ends_slowly_holds_only_its_own_place() -> None:
-    policies = Policies(max_concurrency=2)
-    assert startable(policies, [ActiveRun(1, cancelling=True)], (7, 8)) == (7,)
+    policies = FiringPolicies(max_concurrency=2)
+    assert startable_runs(policies, [ActiveRun(1, cancelling=True)], (7, 8)) == (7,)
 
 
 class Job(RuleBasedStateMachine):
     """A job's runs under random firings and ends, applied as the store would."""
 
-    policies = Policies()
+    policies = FiringPolicies()
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Job(RuleBasedStateMachine):
     def fire(self, kind: FiringKind) -> None:
         self.ids += 1
         earlier = EarlierRuns(tuple(self.active.values()), tuple(self.queued))
-        decision = decide(self.policies, earlier, kind)
+        decision = decide_firing(self.policies, earlier, kind)
         for run in decision.cancel:
             if run in self.queued:
                 self.queued.remove(run)
@@ -94,7 +94,7 @@ class Job(RuleBasedStateMachine):
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
         del self.active[data.draw(st.sampled_from(sorted(self.active)))]
-        for run in startable(self.policies, tuple(self.active.values()), self.queued):
+        for run in startable_runs(self.policies, tuple(self.active.values()), self.queued):
             self.queued.remove(run)
             self.start(run)
 
@@ -118,7 +118,7 @@ class Job(RuleBasedStateMachine):
 
 
 class QueueingJob(Job):
-    policies = Policies(max_concurrency=2)
+    policies = FiringPolicies(max_concurrency=2)
 
     @invariant()
     def nobody_waits_while_a_place_is_free(self) -> None:
@@ -126,7 +126,7 @@ class QueueingJob(Job):
 
 
 class ReplacingJob(Job):
-    policies = Policies(OVERLAP.CANCEL_PREV, max_concurrency=1)
+    policies = FiringPolicies(OVERLAP.CANCEL_PREV, max_concurrency=1)
 
     @invariant()
     def the_new_run_never_runs_beside_the_old(self) -> None:

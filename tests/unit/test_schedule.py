@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.domain.jobs.cron_syntax import BadCron, BadSchedule
-from drumline.domain.jobs.schedule import FIRST_FIRINGS, HURRY, MAX_JITTER, Schedule, Tally, horizon
+from drumline.domain.jobs.schedule import (
+    FIRST_LEAD,
+    MAX_JITTER,
+    MIN_LEAD,
+    FiringCount,
+    Schedule,
+    materialise_until,
+)
 
 US = 1_000_000
 
@@ -147,7 +154,7 @@ def test_a_fixed_delay_counts_from_the_end_of_the_run() -> None:
     assert schedule.next_after(NOON + 7) == NOON + 7 + 90 * US
     # Nothing is known ahead, so nothing is stored ahead, and nothing can be missed.
     assert list(schedule.between(0, NOON)) == []
-    assert schedule.tally(0, NOON, 10) == Tally()
+    assert schedule.tally(0, NOON, 10) == FiringCount()
 
 
 def test_a_fixed_delay_keeps_to_starts_at_and_ends_at() -> None:
@@ -212,7 +219,7 @@ def test_a_tally_is_what_counting_gives(text: str, after: int, length: int, keep
 def test_a_year_of_seconds_is_counted() -> None:
     end = us("2025-01-01")
     tally = Schedule.parse("* * * * * *", "Europe/Berlin").tally(us("2024-01-01"), end, 2)
-    assert tally == Tally(366 * 86_400, us("2024-01-01T00:00:01"), (end - US, end))
+    assert tally == FiringCount(366 * 86_400, us("2024-01-01T00:00:01"), (end - US, end))
 
 
 # ---------------------------------------------------------------- jitter
@@ -245,10 +252,10 @@ def test_jitter_is_the_same_on_every_node_and_in_every_version() -> None:
 
 @given(left=st.integers(-100 * US, 100 * US), step=st.integers(US, 3_600 * US))
 def test_firings_are_written_two_steps_ahead_and_the_first_ones_first(left: int, step: int) -> None:
-    until = horizon(NOON + left, NOON, step)
-    if left >= HURRY:
+    until = materialise_until(NOON + left, NOON, step)
+    if left >= MIN_LEAD:
         assert until == NOON + 2 * step
     else:
-        assert until == NOON + min(2 * step, FIRST_FIRINGS)
-    again = horizon(until, NOON, step)
+        assert until == NOON + min(2 * step, FIRST_LEAD)
+    again = materialise_until(until, NOON, step)
     assert again == NOON + 2 * step, "whoever has some has no hurry"

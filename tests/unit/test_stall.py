@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.domain.dispatch.stall import StallState, observe
+from drumline.domain.dispatch.stall import StallState, observe_scan
 
 LIMIT = 10
 
@@ -11,7 +11,7 @@ LIMIT = 10
 def watched(scans: list[tuple[int, int]], limit: int) -> list[bool]:
     state, alarms = StallState(), []
     for queued, finished in scans:
-        state, stalled = observe(state, queued, finished, limit)
+        state, stalled = observe_scan(state, queued, finished, limit)
         alarms.append(stalled)
     return alarms
 

@@ -19,9 +19,9 @@ from drumline.domain.states import (
     BatchState,
     Phase,
     TaskState,
-    aggregate,
-    check,
-    diagram,
+    aggregate_batch_state,
+    check_transition,
+    mermaid_diagram,
 )
 from drumline.errors import IllegalTransition
 
@@ -38,10 +38,10 @@ def test_every_state_has_its_line_in_the_table_and_leads_to_states() -> None:
 @pytest.mark.parametrize(("source", "target"), list(product(TaskState, TaskState)))
 def test_a_move_is_refused_unless_the_table_has_it(source: S, target: S) -> None:
     if target in TRANSITIONS[source]:
-        check(source, target)
+        check_transition(source, target)
     else:
         with pytest.raises(IllegalTransition, match=f"from {source.value} to {target.value}"):
-            check(source, target)
+            check_transition(source, target)
 
 
 def test_every_state_is_of_exactly_one_kind() -> None:
@@ -60,7 +60,7 @@ def test_what_is_given_back_waits_again() -> None:
     assert set(GIVEN_BACK) >= HELD
     for source, target in GIVEN_BACK.items():
         assert target in DUE
-        check(source, target)
+        check_transition(source, target)
 
 
 def test_an_end_is_left_only_by_an_operators_retry_or_rollback() -> None:
@@ -123,7 +123,7 @@ def naive(states: list[S], phase: Phase) -> BatchState:
 def test_a_batch_is_what_its_tasks_add_up_to(states: list[S], phase: Phase, zeros: bool) -> None:
     counts: dict[S, int] = dict.fromkeys(TaskState, 0) if zeros else {}
     counts.update(Counter(states))
-    assert aggregate(counts, phase) is naive(states, phase)
+    assert aggregate_batch_state(counts, phase) is naive(states, phase)
 
 
 @given(
@@ -131,7 +131,7 @@ def test_a_batch_is_what_its_tasks_add_up_to(states: list[S], phase: Phase, zero
     phase=st.sampled_from([Phase.FORWARD, Phase.ROLLBACK]),
 )
 def test_a_batch_is_finished_exactly_when_its_tasks_are(states: list[S], phase: Phase) -> None:
-    finished = aggregate(Counter(states), phase) in BATCH_FINISHED
+    finished = aggregate_batch_state(Counter(states), phase) in BATCH_FINISHED
     assert finished is all(state in FINISHED for state in states)
 
 
@@ -139,13 +139,17 @@ def test_a_batch_is_finished_exactly_when_its_tasks_are(states: list[S], phase: 
 
 
 def test_the_diagram_shows_every_move_and_no_other() -> None:
-    arrows = {tuple(line.split(" --> ")) for line in diagram().splitlines() if " --> " in line}
+    arrows = {
+        tuple(line.split(" --> ")) for line in mermaid_diagram().splitlines() if " --> " in line
+    }
     arrows = {(a.strip(), b.strip()) for a, b in arrows if "[*]" not in (a.strip(), b.strip())}
     assert arrows == {(a.value, b.value) for a, targets in TRANSITIONS.items() for b in targets}
 
 
 def test_the_document_has_the_diagram_of_this_table() -> None:
     text = DOCUMENT.read_text()
-    assert f"```mermaid\n{diagram()}```" in text, "docs/states.md: replace its diagram by diagram()"
+    assert f"```mermaid\n{mermaid_diagram()}```" in text, (
+        "docs/states.md: replace its diagram by mermaid_diagram()"
+    )
     for state in (*TaskState, *BatchState, *Phase):
         assert f"`{state.value}`" in text, f"docs/states.md does not say what {state.value} is"

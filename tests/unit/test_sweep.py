@@ -20,14 +20,14 @@ from drumline.domain.sweeps.sweep import (
     PartitionProgress,
     SweepDefinition,
     SweepState,
-    check,
-    cut,
-    may_change_extra,
-    node_cap,
-    over_budget,
-    overview,
+    check_extra_change,
+    check_transition,
+    node_partition_limit,
     share_of_parallel,
     share_of_rate,
+    spent_budget_reason,
+    split_into_partitions,
+    sum_progress,
 )
 from drumline.errors import Conflict, WrongUse
 
@@ -40,7 +40,7 @@ def legal(by: Initiator, target: SweepState) -> set[SweepState]:
     found = set()
     for source in SweepState:
         try:
-            check(source, target, by)
+            check_transition(source, target, by)
         except Conflict:
             continue
         found.add(source)
@@ -94,15 +94,15 @@ def test_nothing_leaves_an_end_and_everything_else_can_reach_one() -> None:
 
 
 def test_a_start_waits_where_the_handler_has_to_prepare() -> None:
-    assert sweep.start(S.CREATED, prepare=True) is S.WAITING
-    assert sweep.start(S.STOPPED, prepare=False) is S.RUNNING
+    assert sweep.state_after_start(S.CREATED, prepare=True) is S.WAITING
+    assert sweep.state_after_start(S.STOPPED, prepare=False) is S.RUNNING
 
 
 @pytest.mark.parametrize("source", sorted(ALL - {S.CREATED, S.STOPPED}))
 @pytest.mark.parametrize("prepare", [True, False])
 def test_a_wrong_start_says_what_is_wrong(source: SweepState, prepare: bool) -> None:
     with pytest.raises(Conflict) as refused:
-        sweep.start(source, prepare=prepare)
+        sweep.state_after_start(source, prepare=prepare)
     assert str(refused.value) == (
         f"The sweep is {source.value}: an operator may start it only from created or stopped."
     )
@@ -110,26 +110,26 @@ def test_a_wrong_start_says_what_is_wrong(source: SweepState, prepare: bool) -> 
 
 def test_the_handler_cannot_start_once_a_stop_is_asked() -> None:
     with pytest.raises(Conflict, match="is stopping: the handler may start it only from waiting"):
-        check(S.STOPPING, S.RUNNING, Initiator.HANDLER)
+        check_transition(S.STOPPING, S.RUNNING, Initiator.HANDLER)
 
 
 def test_what_an_actor_may_never_do_is_said_so() -> None:
     with pytest.raises(Conflict, match="an operator may never call it finished"):
-        check(S.RUNNING, S.FINISHED, Initiator.OPERATOR)
+        check_transition(S.RUNNING, S.FINISHED, Initiator.OPERATOR)
 
 
 @pytest.mark.parametrize("by", [Initiator.OPERATOR, Initiator.HANDLER])
 def test_a_stop_asked_twice_is_fine(by: Initiator) -> None:
-    first = sweep.stop(S.RUNNING, by, asked=False)
+    first = sweep.state_after_stop(S.RUNNING, by, asked=False)
     assert first is S.STOPPING
-    assert sweep.stop(first, by, asked=True) is S.STOPPING
-    assert sweep.stop(S.STOPPED, by, asked=True) is S.STOPPED
+    assert sweep.state_after_stop(first, by, asked=True) is S.STOPPING
+    assert sweep.state_after_stop(S.STOPPED, by, asked=True) is S.STOPPED
 
 
 @pytest.mark.parametrize("source", [S.CREATED, S.STOPPED, S.FINISHED, S.FAILED])
 def test_a_wrong_stop_says_what_is_wrong(source: SweepState) -> None:
     with pytest.raises(Conflict) as refused:
-        sweep.stop(source, Initiator.OPERATOR, asked=False)
+        sweep.state_after_stop(source, Initiator.OPERATOR, asked=False)
     assert str(refused.value) == (
         f"The sweep is {source.value}: an operator may stop it only from waiting or running."
     )
@@ -137,7 +137,7 @@ def test_a_wrong_stop_says_what_is_wrong(source: SweepState) -> None:
 
 def test_a_finished_sweep_cannot_be_stopped_even_if_a_stop_was_asked() -> None:
     with pytest.raises(Conflict):
-        sweep.stop(S.FINISHED, Initiator.OPERATOR, asked=True)
+        sweep.state_after_stop(S.FINISHED, Initiator.OPERATOR, asked=True)
 
 
 @given(
@@ -155,9 +155,9 @@ def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
         before = state
         try:
             if ask.startswith("start"):
-                state, asked = sweep.start(state, prepare="prepare" in ask), False
+                state, asked = sweep.state_after_start(state, prepare="prepare" in ask), False
             elif ask == "stop":
-                state, asked = sweep.stop(state, Initiator.OPERATOR, asked=asked), True
+                state, asked = sweep.state_after_stop(state, Initiator.OPERATOR, asked=asked), True
             else:
                 by, target = {
                     "handler start": (Initiator.HANDLER, S.RUNNING),
@@ -165,7 +165,7 @@ def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
                     "done": (Initiator.RUNNER, S.FINISHED),
                     "refuse": (Initiator.HANDLER, S.FAILED),
                 }[ask]
-                check(state, target, by)
+                check_transition(state, target, by)
                 state = target
         except Conflict as refused:
             assert state is before
@@ -178,14 +178,14 @@ def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
 
 
 def test_extra_data_changes_while_waiting_or_serial() -> None:
-    may_change_extra(S.WAITING, 8)
-    may_change_extra(S.RUNNING, 1)
+    check_extra_change(S.WAITING, 8)
+    check_extra_change(S.RUNNING, 1)
     for parallel in (2, None):
         with pytest.raises(Conflict, match="running in parallel"):
-            may_change_extra(S.RUNNING, parallel)
+            check_extra_change(S.RUNNING, parallel)
     for state in sorted(ALL - {S.WAITING, S.RUNNING}):
         with pytest.raises(Conflict, match=f"is {state.value}"):
-            may_change_extra(state, 1)
+            check_extra_change(state, 1)
 
 
 GOOD: dict[str, Any] = {"name": "reindex", "type": "search.reindex", "total": 10**10}
@@ -270,7 +270,7 @@ def test_a_bad_definition_off_the_wire_names_the_field_too() -> None:
 )
 def test_parts_cover_all_once_and_are_even(first: int, total: int, partitions: int) -> None:
     partitions = min(partitions, total)
-    parts = cut(first, first + total, partitions)
+    parts = split_into_partitions(first, first + total, partitions)
     assert len(parts) == partitions
     assert parts[0].first == first
     assert parts[-1].end == first + total
@@ -283,7 +283,7 @@ def test_parts_cover_all_once_and_are_even(first: int, total: int, partitions: i
 @pytest.mark.parametrize(("total", "partitions"), [(3, 4), (3, 0), (0, 1)])
 def test_a_cut_that_leaves_empty_parts_is_refused(total: int, partitions: int) -> None:
     with pytest.raises(WrongUse, match=r"^partitions: "):
-        cut(5, 5 + total, partitions)
+        split_into_partitions(5, 5 + total, partitions)
 
 
 @given(parallel=st.integers(1, 10_000), partitions=st.integers(1, 1_024))
@@ -306,12 +306,12 @@ def test_the_rate_is_shared_by_those_that_run() -> None:
     [(10, 7, 3, 3), (2, 7, 3, 2), (10, 6, 3, 2), (10, 1, 3, 1), (10, 0, 3, 0), (10, 4, 0, 4)],
 )
 def test_a_node_runs_its_even_share(setting: int, running: int, live: int, cap: int) -> None:
-    assert node_cap(setting, running, live) == cap
+    assert node_partition_limit(setting, running, live) == cap
 
 
 @given(setting=st.integers(0, 100), running=st.integers(0, 1_000), live=st.integers(1, 50))
 def test_caps_leave_no_sweep_without_a_node(setting: int, running: int, live: int) -> None:
-    cap = node_cap(setting, running, live)
+    cap = node_partition_limit(setting, running, live)
     assert cap <= setting
     if cap < setting:
         assert cap * live >= running
@@ -319,27 +319,27 @@ def test_caps_leave_no_sweep_without_a_node(setting: int, running: int, live: in
 
 
 def test_the_budget_is_spent_by_its_last_error() -> None:
-    assert over_budget(9, 0, 10) is None
-    assert over_budget(10, 0, 10) == (
+    assert spent_budget_reason(9, 0, 10) is None
+    assert spent_budget_reason(10, 0, 10) == (
         "the error budget of 10 is spent: 10 items failed since the start"
     )
-    assert over_budget(10**9, 0, None) is None
+    assert spent_budget_reason(10**9, 0, None) is None
 
 
 def test_a_resumed_sweep_gets_its_budget_anew() -> None:
-    assert over_budget(10, 10, 10) is None
-    assert over_budget(19, 10, 10) is None
-    assert over_budget(20, 10, 10) is not None
+    assert spent_budget_reason(10, 10, 10) is None
+    assert spent_budget_reason(19, 10, 10) is None
+    assert spent_budget_reason(20, 10, 10) is not None
 
 
 @pytest.mark.parametrize("budget", [0, 1])
 def test_no_budget_stops_at_the_first_error_and_not_before(budget: int) -> None:
-    assert over_budget(0, 0, budget) is None
-    assert over_budget(1, 0, budget) is not None
+    assert spent_budget_reason(0, 0, budget) is None
+    assert spent_budget_reason(1, 0, budget) is not None
 
 
 def test_partitions_add_up() -> None:
-    whole = overview(
+    whole = sum_progress(
         [
             PartitionProgress(0, 100, 40, 1, 10.0),
             PartitionProgress(100, 200, 200, 2, 99.0),  # finished: its last speed no longer counts
@@ -351,13 +351,13 @@ def test_partitions_add_up() -> None:
 
 
 def test_partitions_that_wait_for_a_runner_count_in_the_eta() -> None:
-    whole = overview(
+    whole = sum_progress(
         [PartitionProgress(0, 100, 50, 0, 10.0), PartitionProgress(100, 200, 100, 0, 0.0)]
     )
     assert whole.eta == 15.0
 
 
 def test_there_is_no_eta_while_nothing_moves_and_none_needed_at_the_end() -> None:
-    assert overview([PartitionProgress(0, 100, 50, 0, 0.0)]).eta is None
-    assert overview([PartitionProgress(0, 100, 50, 0, 1e-300)]).eta is None
-    assert overview([PartitionProgress(0, 100, 100, 0, 0.0)]).eta == 0.0
+    assert sum_progress([PartitionProgress(0, 100, 50, 0, 0.0)]).eta is None
+    assert sum_progress([PartitionProgress(0, 100, 50, 0, 1e-300)]).eta is None
+    assert sum_progress([PartitionProgress(0, 100, 100, 0, 0.0)]).eta == 0.0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from drumline import Item, Later, Preparation, Refused, Sweep, register_sweep, sweep
-from drumline.domain.sweeps.sweep import HOOKS, PARTS
+from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import Conflict, WrongUse
 from drumline.handlers import registry
 from drumline.handlers import sweep as sweeps
@@ -113,7 +113,7 @@ def test_what_is_no_sweep_is_refused() -> None:
         run_sweep("nobody", 3)
     with pytest.raises(WrongUse, match="either a total or items"):
         run_sweep(Mail)
-    for name in (PARTS, HOOKS):
+    for name in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE):
         own = type("Own", (Handler,), {"target_type": name, "types": ("t",)})
         with pytest.raises(WrongUse, match="is for sweeps"):
             specs_of(own(), "here")

@@ -11,18 +11,18 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from drumline.domain.jobs.template import (
-    NAMES,
+    SLOT_NAMES,
     BadTemplate,
     MissingValue,
+    SlotValues,
     Template,
-    TemplatePosition,
-    Values,
+    TemplateContext,
     looks_like_json,
-    parse,
+    parse_template,
     parse_url,
 )
 
-VALUES: Values = {
+VALUES: SlotValues = {
     "run_id": 42,
     "job_id": 7,
     "scheduled_time": "2026-01-02T03:04:05Z",
@@ -34,12 +34,12 @@ NASTY = st.text() | st.sampled_from(
     ['"', "\\", '\\"', "\r\nX-Evil: 1", "/../..", "?a=b#c", "&x=1", "\x00", "{{run_id}}", "]]>"]
 )
 VALUE = NASTY | st.integers() | st.none()
-ALL_VALUES = st.fixed_dictionaries(dict.fromkeys(NAMES, VALUE))
-SLOT = st.sampled_from([*("{{" + name + "}}" for name in NAMES), "{{ run_id }}"])
+ALL_VALUES = st.fixed_dictionaries(dict.fromkeys(SLOT_NAMES, VALUE))
+SLOT = st.sampled_from([*("{{" + name + "}}" for name in SLOT_NAMES), "{{ run_id }}"])
 
 
-def rendered(text: str, place: TemplatePosition, values: Values = VALUES) -> str:
-    return parse(text, place, "body").render(values)
+def rendered(text: str, place: TemplateContext, values: SlotValues = VALUES) -> str:
+    return parse_template(text, place, "body").render(values)
 
 
 # --- what is refused, and where ------------------------------------------------------------------
@@ -62,9 +62,9 @@ def rendered(text: str, place: TemplatePosition, values: Values = VALUES) -> str
 def test_a_wrong_template_is_refused_with_its_position(
     text: str, line: int, column: int, why: str
 ) -> None:
-    for place in TemplatePosition:
+    for place in TemplateContext:
         with pytest.raises(BadTemplate) as caught:
-            parse(text, place, "body")
+            parse_template(text, place, "body")
         assert caught.value.details["field"] == "body"
         assert (caught.value.details["line"], caught.value.details["column"]) == (line, column)
         assert why in str(caught.value)
@@ -89,7 +89,7 @@ def test_a_wrong_template_is_refused_with_its_position(
 )
 def test_a_body_that_would_not_be_json_is_refused(text: str, column: int) -> None:
     with pytest.raises(BadTemplate, match="this is not JSON") as caught:
-        parse(text, TemplatePosition.JSON, "body")
+        parse_template(text, TemplateContext.JSON, "body")
     assert caught.value.details["column"] == column
     assert not looks_like_json(text)
 
@@ -123,7 +123,7 @@ def test_a_url_whose_target_is_not_fixed_is_refused(url: str, why: str) -> None:
 @pytest.mark.parametrize("text", ["a\r\nX-Evil: 1", "a\nb", "a\x00", "a\x7f"])
 def test_a_header_with_a_line_break_is_refused(text: str) -> None:
     with pytest.raises(BadTemplate, match="control character"):
-        parse(text, TemplatePosition.HEADER, "headers.X-A")
+        parse_template(text, TemplateContext.HEADER, "headers.X-A")
 
 
 # --- what comes out -------------------------------------------------------------------------------
@@ -131,15 +131,15 @@ def test_a_header_with_a_line_break_is_refused(text: str) -> None:
 
 def test_values_are_encoded_for_where_they_stand() -> None:
     token = VALUES["callback_token"]
-    assert rendered("{{callback_token}} {{run_id}}", TemplatePosition.TEXT) == f"{token} 42"
+    assert rendered("{{callback_token}} {{run_id}}", TemplateContext.TEXT) == f"{token} 42"
     assert (
-        rendered("t={{callback_token}}", TemplatePosition.FORM)
+        rendered("t={{callback_token}}", TemplateContext.FORM)
         == "t=t%C3%B6k%22en%5C%0D%0A%2F..%2Fx"
     )
-    assert rendered("T {{callback_token}}", TemplatePosition.HEADER) == 'T t%C3%B6k"en\\%0D%0A/../x'
-    assert rendered("T {{callback_url}}", TemplatePosition.HEADER) == f"T {VALUES['callback_url']}"
+    assert rendered("T {{callback_token}}", TemplateContext.HEADER) == 'T t%C3%B6k"en\\%0D%0A/../x'
+    assert rendered("T {{callback_url}}", TemplateContext.HEADER) == f"T {VALUES['callback_url']}"
     text = '{"id": {{run_id}}, "t": "<{{callback_token}}>", "bare": {{callback_token}}}'
-    assert json.loads(rendered(text, TemplatePosition.JSON)) == {
+    assert json.loads(rendered(text, TemplateContext.JSON)) == {
         "id": 42,
         "t": f"<{token}>",
         "bare": token,
@@ -153,8 +153,8 @@ def test_values_are_encoded_for_where_they_stand() -> None:
 
 def test_what_a_run_does_not_have_is_null_or_empty_and_never_shortens_a_path() -> None:
     values = {**VALUES, "job_id": None}
-    assert rendered('[{{job_id}}, "{{job_id}}"]', TemplatePosition.JSON, values) == '[null, ""]'
-    assert rendered("job={{job_id}}", TemplatePosition.TEXT, values) == "job="
+    assert rendered('[{{job_id}}, "{{job_id}}"]', TemplateContext.JSON, values) == '[null, ""]'
+    assert rendered("job={{job_id}}", TemplateContext.TEXT, values) == "job="
     assert parse_url("http://h/?job={{job_id}}", "url").path.render(values) == "/?job="
     for value in (None, "", ".", "..", "..."):
         with pytest.raises(MissingValue, match="url needs job_id"):
@@ -162,17 +162,17 @@ def test_what_a_run_does_not_have_is_null_or_empty_and_never_shortens_a_path() -
 
 
 def test_four_braces_are_two() -> None:
-    assert rendered("{{{{run_id}} {{run_id}}", TemplatePosition.TEXT) == "{{run_id}} 42"
-    assert rendered('{"a": "{{{{x}}"}', TemplatePosition.JSON) == '{"a": "{{x}}"}'
-    assert rendered('{"a":{"b":{"c":{{run_id}}}}}', TemplatePosition.JSON) == '{"a":{"b":{"c":42}}}'
-    assert rendered("}} }", TemplatePosition.TEXT) == "}} }"
+    assert rendered("{{{{run_id}} {{run_id}}", TemplateContext.TEXT) == "{{run_id}} 42"
+    assert rendered('{"a": "{{{{x}}"}', TemplateContext.JSON) == '{"a": "{{x}}"}'
+    assert rendered('{"a":{"b":{"c":{{run_id}}}}}', TemplateContext.JSON) == '{"a":{"b":{"c":42}}}'
+    assert rendered("}} }", TemplateContext.TEXT) == "}} }"
 
 
 def test_a_template_without_slots_is_a_constant() -> None:
-    template = parse("nothing here", TemplatePosition.TEXT, "body")
+    template = parse_template("nothing here", TemplateContext.TEXT, "body")
     assert template == Template(("nothing here",))
     assert template.render({}) == "nothing here"
-    assert parse("", TemplatePosition.TEXT, "body").render({}) == ""
+    assert parse_template("", TemplateContext.TEXT, "body").render({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,13 @@ DOCUMENT = st.recursive(
 
 
 @given(DOCUMENT, ALL_VALUES, st.booleans())
-def test_rendered_json_always_parses(document: object, values: Values, ascii_only: bool) -> None:
+def test_rendered_json_always_parses(
+    document: object, values: SlotValues, ascii_only: bool
+) -> None:
     text = json.dumps(document, ensure_ascii=ascii_only)
     text = text.replace(json.dumps("\0bare", ensure_ascii=ascii_only), "{{callback_token}}")
     try:
-        template = parse(text, TemplatePosition.JSON, "body")
+        template = parse_template(text, TemplateContext.JSON, "body")
     except BadTemplate:
         assume(False)
     json.loads(template.render(values))
@@ -231,36 +233,36 @@ def test_rendered_json_always_parses(document: object, values: Values, ascii_onl
 @given(st.lists(st.text() | SLOT | st.sampled_from(list('{}[]",:\\u0 1e-')), max_size=12))
 def test_whatever_is_accepted_as_json_renders_as_json(parts: list[str]) -> None:
     try:
-        template = parse("".join(parts), TemplatePosition.JSON, "body")
+        template = parse_template("".join(parts), TemplateContext.JSON, "body")
     except BadTemplate:
         return
     for value in ("", '"', "\\", "é😀", 0, -1, None, "x" * 70, "\x00\x1f\u2028"):
-        json.loads(template.render(dict.fromkeys(NAMES, value)))
+        json.loads(template.render(dict.fromkeys(SLOT_NAMES, value)))
 
 
 @given(ALL_VALUES)
-def test_a_value_arrives_as_it_was_in_json(values: Values) -> None:
+def test_a_value_arrives_as_it_was_in_json(values: SlotValues) -> None:
     for name, value in values.items():
-        assert json.loads(rendered("[{{" + name + "}}]", TemplatePosition.JSON, values)) == [value]
+        assert json.loads(rendered("[{{" + name + "}}]", TemplateContext.JSON, values)) == [value]
         text = "" if value is None else str(value)
-        assert json.loads(rendered('["{{' + name + '}}"]', TemplatePosition.JSON, values)) == [text]
+        assert json.loads(rendered('["{{' + name + '}}"]', TemplateContext.JSON, values)) == [text]
 
 
 @given(st.lists(SLOT | st.text("abc :;=", max_size=5), max_size=6), ALL_VALUES)
-@example(["{{run_id}}"], dict.fromkeys(NAMES, "\r\nX-Evil: 1"))
-def test_no_value_starts_another_header(parts: list[str], values: Values) -> None:
-    line = rendered("".join(parts), TemplatePosition.HEADER, values)
+@example(["{{run_id}}"], dict.fromkeys(SLOT_NAMES, "\r\nX-Evil: 1"))
+def test_no_value_starts_another_header(parts: list[str], values: SlotValues) -> None:
+    line = rendered("".join(parts), TemplateContext.HEADER, values)
     assert all(" " <= letter <= "~" for letter in line)
 
 
 @given(
     st.lists(SLOT | st.sampled_from(["/", "a", "=", "&", "?", ".", "%41", ":", "@", "//"])),
-    st.fixed_dictionaries(dict.fromkeys(NAMES, NASTY)),
+    st.fixed_dictionaries(dict.fromkeys(SLOT_NAMES, NASTY)),
 )
-@example(["{{run_id}}", "?", "a=", "{{run_id}}"], dict.fromkeys(NAMES, "/../?#&="))
-def test_no_value_changes_the_structure_of_a_url(parts: list[str], values: Values) -> None:
+@example(["{{run_id}}", "?", "a=", "{{run_id}}"], dict.fromkeys(SLOT_NAMES, "/../?#&="))
+def test_no_value_changes_the_structure_of_a_url(parts: list[str], values: SlotValues) -> None:
     template = parse_url("http://host.example:81/" + "".join(parts), "url")
-    plain = urlsplit(template.origin + template.path.render(dict.fromkeys(NAMES, "v")))
+    plain = urlsplit(template.origin + template.path.render(dict.fromkeys(SLOT_NAMES, "v")))
     try:
         text = template.origin + template.path.render(values)
     except MissingValue:
@@ -280,15 +282,15 @@ def unquote_dots(path: str) -> list[str]:
     return [unquote(part) for part in path.split("/")]
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(NAMES, NASTY)))
-def test_a_value_arrives_as_it_was_in_a_form_and_in_xml(values: Values) -> None:
-    form = rendered("a={{run_id}}&b={{job_id}}", TemplatePosition.FORM, values)
+@given(st.fixed_dictionaries(dict.fromkeys(SLOT_NAMES, NASTY)))
+def test_a_value_arrives_as_it_was_in_a_form_and_in_xml(values: SlotValues) -> None:
+    form = rendered("a={{run_id}}&b={{job_id}}", TemplateContext.FORM, values)
     assert parse_qsl(form, keep_blank_values=True) == [
         ("a", values["run_id"]),
         ("b", values["job_id"]),
     ]
     element = ElementTree.fromstring(  # noqa: S314  # our own text
-        rendered('<a b="{{run_id}}">{{job_id}}</a>', TemplatePosition.XML, values)
+        rendered('<a b="{{run_id}}">{{job_id}}</a>', TemplateContext.XML, values)
     )
     assert list(element) == []
     assert element.keys() == ["b"]

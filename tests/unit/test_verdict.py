@@ -15,7 +15,7 @@ from drumline.domain.release import (
     RetryLimits,
     RunEnd,
     RunOutcome,
-    clip,
+    clip_info,
     decide_release,
 )
 from drumline.domain.states import FINISHED, TRANSITIONS, Cause, TaskState
@@ -290,7 +290,7 @@ half_characters = st.text(st.characters(codec=None))
 
 @given(half_characters.map(lambda text: text * 50) | half_characters)
 def test_clip_never_exceeds_its_limit_and_cuts_between_characters(text: str) -> None:
-    clipped = clip(text)
+    clipped = clip_info(text)
     assert clipped is not None
     data = clipped.encode()  # what no database takes would fail here
     assert len(data) <= INFO_LIMIT
@@ -307,7 +307,7 @@ def test_clip_never_exceeds_its_limit_and_cuts_between_characters(text: str) -> 
 @pytest.mark.parametrize("more", range(-4, 5))
 def test_clip_around_its_limit(letter: str, more: int) -> None:
     text = "y" * (more % 4) + letter * ((INFO_LIMIT + more) // len(letter.encode()))
-    clipped = clip(text)
+    clipped = clip_info(text)
     assert clipped is not None
     if len(text.encode()) <= INFO_LIMIT:
         assert clipped == text
@@ -317,5 +317,5 @@ def test_clip_around_its_limit(letter: str, more: int) -> None:
 
 
 def test_nothing_stays_nothing() -> None:
-    assert clip(None) is None
-    assert clip("") == ""
+    assert clip_info(None) is None
+    assert clip_info("") == ""

@@ -19,7 +19,7 @@ from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import Timeout, Type, as_json
 from drumline.command_layer.targets import Target
 from drumline.commands.batch.load import BatchLoad, BatchOpen, Count, Targets, timeout_ms
-from drumline.domain.preview import ASYNC, SYNC, TARGET_TYPE, PreviewParam
+from drumline.domain.preview import ASYNC_TYPE, SYNC_TYPE, TARGET_TYPE, PreviewParam
 from drumline.domain.states import FINISHED
 from drumline.domain.task import BatchInfo
 from drumline.errors import NotReachable, WrongUse
@@ -93,7 +93,7 @@ class BatchPreview(BatchOpen, frozen=True, kw_only=True):
                 param=self.param if target.param is None else target.param,
             )
             values = {
-                "type": ASYNC if spec.is_async else SYNC,
+                "type": ASYNC_TYPE if spec.is_async else SYNC_TYPE,
                 "target_type": TARGET_TYPE,
                 "param": as_json(param),
                 "env": self.env,

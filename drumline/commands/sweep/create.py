@@ -15,7 +15,7 @@ from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Text128, as_json
 from drumline.commands.sweep.show import said, shown
 from drumline.commands.sweep.watch import follow_to_end
-from drumline.domain.sweeps.partition import EXTRA_LIMIT
+from drumline.domain.sweeps.partition import MAX_EXTRA_BYTES
 from drumline.domain.sweeps.sweep import (
     LARGEST_PARALLEL,
     LARGEST_PARTITIONS,
@@ -106,9 +106,10 @@ def check_threads(spec: HandlerSpec, parallel: int | None, partitions: int) -> N
 
 def extra_json(extra: Any) -> str | None:
     text = as_json(extra)
-    if text is not None and len(text.encode()) > EXTRA_LIMIT:
+    if text is not None and len(text.encode()) > MAX_EXTRA_BYTES:
         raise WrongUse(
-            field="extra", reason=f"{len(text.encode())} bytes of JSON are more than {EXTRA_LIMIT}."
+            field="extra",
+            reason=f"{len(text.encode())} bytes of JSON are more than {MAX_EXTRA_BYTES}.",
         )
     return text
 

@@ -19,7 +19,7 @@ from drumline.domain.sweeps.sweep import (
     LONGEST_NAME,
     check_name,
     check_parallel,
-    cut,
+    split_into_partitions,
 )
 from drumline.errors import Conflict, WrongUse
 
@@ -59,7 +59,7 @@ class SweepRerun(ChangeCommand, frozen=True, kw_only=True):
                 f"0 to {row.total or row.end_index:,}."
             )
         partitions = self.partitions or min(row.partitions, end - first)
-        cut(first, end, partitions)
+        split_into_partitions(first, end, partitions)
         check_parallel(row.parallel, partitions)
         spec = store.handlers.find_sweep(tx, region, row.type)
         name = self.sweep_name or store.sweeps.free_name(tx, region, f"{row.name}-rerun")

@@ -16,7 +16,7 @@ from drumline.domain.sweeps.sweep import (
     LONGEST_NAME,
     PartitionProgress,
     SweepState,
-    overview,
+    sum_progress,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def shown(tx: Tx, row: Row[Any]) -> dict[str, Any]:
 
 def described(row: Row[Any], parts: Sequence[Row[Any]]) -> dict[str, Any]:
     """A sweep as every door shows it."""
-    seen = overview(
+    seen = sum_progress(
         PartitionProgress(
             part.first_index, part.end_index, part.start_index, part.errors, part.speed
         )

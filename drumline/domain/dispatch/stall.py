@@ -13,7 +13,9 @@ class StallState(msgspec.Struct, frozen=True):
     growing: int = 0
 
 
-def observe(before: StallState, queued: int, finished: int, limit: int) -> tuple[StallState, bool]:
+def observe_scan(
+    before: StallState, queued: int, finished: int, limit: int
+) -> tuple[StallState, bool]:
     """Look at one timed scan. True: it has grown over more than `limit` of them in a row."""
     stuck = queued > before.queued and finished == before.finished
     growing = before.growing + 1 if stuck else 0

@@ -87,11 +87,11 @@ class CronExpression:
         return len(self.hours) == 24
 
     def next_after(self, t_us: int, zone: ZoneInfo) -> int | None:
-        return first_firing(fire_spans(self, t_us, t_us + HORIZON_US, zone))
+        return first_firing(firing_spans(self, t_us, t_us + HORIZON_US, zone))
 
     def between(self, start_us: int, end_us: int, zone: ZoneInfo) -> Iterator[int]:
         """Every firing in (start_us, end_us], ascending."""
-        return firings(fire_spans(self, start_us, end_us, zone))
+        return firings_of(firing_spans(self, start_us, end_us, zone))
 
     def local_spans(self, lo: int, hi: int) -> Spans:
         in_hour = self.in_hour
@@ -128,12 +128,12 @@ def first_firing(spans: Spans) -> int | None:
     return next(((base + offsets[0]) * SECOND_US for base, offsets in spans), None)
 
 
-def firings(spans: Spans) -> Iterator[int]:
+def firings_of(spans: Spans) -> Iterator[int]:
     for base, offsets in spans:
         yield from [(base + offset) * SECOND_US for offset in offsets]
 
 
-def fire_spans(times: LocalTimes, start_us: int, end_us: int, zone: ZoneInfo) -> Spans:
+def firing_spans(times: LocalTimes, start_us: int, end_us: int, zone: ZoneInfo) -> Spans:
     """When wall-clock times fire in (start_us, end_us], in seconds of UTC, by the rule above."""
     lo = max(start_us // SECOND_US + 1, 0)
     hi = min(end_us // SECOND_US + 1, END_OF_TIME)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from drumline.domain.jobs.schedule import Tally
+from drumline.domain.jobs.schedule import FiringCount
 from drumline.domain.states import Cause, TaskState
 
 
@@ -56,7 +56,7 @@ class FiringKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policies:
+class FiringPolicies:
     overlap_action: OverlapAction = OverlapAction.ALLOW
     failure_action: FailureAction = FailureAction.RUN_NEW
     concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.QUEUE
@@ -98,7 +98,7 @@ class EarlierRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class FiringDecision:
     """The row to write for a firing, and what to cancel in the same transaction."""
 
     state: TaskState
@@ -110,7 +110,7 @@ class Decision:
     cancel: tuple[int, ...] = ()
 
 
-def needs_decision(policies: Policies, kind: FiringKind = FiringKind.SCHEDULED) -> bool:
+def needs_decision(policies: FiringPolicies, kind: FiringKind = FiringKind.SCHEDULED) -> bool:
     """False if decide() lets every firing of this kind run as number 1, whatever came before."""
     limited = policies.max_concurrency > 0 and (
         policies.concurrency_policy is not ConcurrencyPolicy.PARALLEL
@@ -123,9 +123,9 @@ def needs_decision(policies: Policies, kind: FiringKind = FiringKind.SCHEDULED) 
     return limited or policies.failure_action is not FailureAction.RUN_NEW
 
 
-def decide(
-    policies: Policies, earlier: EarlierRuns, kind: FiringKind = FiringKind.SCHEDULED
-) -> Decision:
+def decide_firing(
+    policies: FiringPolicies, earlier: EarlierRuns, kind: FiringKind = FiringKind.SCHEDULED
+) -> FiringDecision:
     """Overlap, then the last failure, then concurrency; a manual firing knows only the last."""
     number = _run_attempt(policies.failure_action, earlier.last)
     scheduled = kind is FiringKind.SCHEDULED
@@ -134,11 +134,11 @@ def decide(
     cancel: tuple[int, ...] = ()
     ending = False
 
-    def skip(cause: Cause, reason: str) -> Decision:
-        return Decision(TaskState.SKIPPED, cause, reason, number, cancel)
+    def skip(cause: Cause, reason: str) -> FiringDecision:
+        return FiringDecision(TaskState.SKIPPED, cause, reason, number, cancel)
 
-    def queue(cause: Cause, reason: str) -> Decision:
-        return Decision(TaskState.SCHEDULED, cause, reason, number, cancel)
+    def queue(cause: Cause, reason: str) -> FiringDecision:
+        return FiringDecision(TaskState.SCHEDULED, cause, reason, number, cancel)
 
     if scheduled and active + queued:
         unfinished = f"{_runs(active + queued, 'earlier run')} still running or waiting"
@@ -184,11 +184,11 @@ def decide(
 
     if ending:
         return queue(Cause.OVERLAP, "queued: it starts when the runs that it cancels have ended")
-    return Decision(TaskState.PENDING, None, f"runs as number {number}", number, cancel)
+    return FiringDecision(TaskState.PENDING, None, f"runs as number {number}", number, cancel)
 
 
-def startable(
-    policies: Policies, active: Sequence[ActiveRun], queued: Sequence[int]
+def startable_runs(
+    policies: FiringPolicies, active: Sequence[ActiveRun], queued: Sequence[int]
 ) -> tuple[int, ...]:
     """The queued runs that may start now, in their order."""
     replacing = policies.overlap_action is OverlapAction.CANCEL_PREV
@@ -216,7 +216,7 @@ class FiringSource(Protocol):
 
     def between(self, start_us: int, end_us: int) -> Iterator[int]: ...
 
-    def tally(self, start_us: int, end_us: int, keep: int) -> Tally: ...
+    def tally(self, start_us: int, end_us: int, keep: int) -> FiringCount: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +228,11 @@ class ListedFirings:
     def between(self, start_us: int, end_us: int) -> Iterator[int]:
         return (t for t in self.times if start_us < t <= end_us)
 
-    def tally(self, start_us: int, end_us: int, keep: int) -> Tally:
+    def tally(self, start_us: int, end_us: int, keep: int) -> FiringCount:
         times = tuple(self.between(start_us, end_us))
         if not times:
-            return Tally()
-        return Tally(len(times), times[0], times[max(len(times) - keep, 0) :])
+            return FiringCount()
+        return FiringCount(len(times), times[0], times[max(len(times) - keep, 0) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,13 +250,13 @@ class Misfire:
 
 
 @dataclass(frozen=True, slots=True)
-class CatchUp:
+class CatchUpPlan:
     run: tuple[int, ...]
     """Scheduled times to fire now, ascending; each still has to pass decide()."""
     misfire: Misfire | None
 
 
-def catch_up(
+def plan_catch_up(
     firings: FiringSource,
     *,
     fired_until: int,
@@ -265,7 +265,7 @@ def catch_up(
     mode: CatchUpMode,
     bound: int,
     changed_at: int = 0,
-) -> CatchUp:
+) -> CatchUpPlan:
     """What to do about the firings in (fired_until, now].
 
     Those no older than the grace run, late as they are. Of the older ones NONE runs none, COMPACT
@@ -282,7 +282,7 @@ def catch_up(
     if gone:
         # newest has one more than is kept: the newest of those that are gone.
         misfire = Misfire(gone, missed.first, missed.newest[0])
-    return CatchUp((*kept, *firings.between(too_late, now)), misfire)
+    return CatchUpPlan((*kept, *firings.between(too_late, now)), misfire)
 
 
 def _iso(t_us: int) -> str:

@@ -22,8 +22,8 @@ from drumline.domain.jobs.cron import (
     SECOND_US,
     CronExpression,
     Spans,
-    fire_spans,
-    firings,
+    firing_spans,
+    firings_of,
     first_firing,
 )
 from drumline.domain.jobs.cron_syntax import BadSchedule
@@ -31,8 +31,8 @@ from drumline.domain.jobs.cron_syntax import BadSchedule
 MAX_DAILY_TIMES = 24
 MAX_DELAY = 366 * DAY
 MAX_JITTER = 3_600
-HURRY = 5 * SECOND_US
-FIRST_FIRINGS = 10 * SECOND_US
+MIN_LEAD = 5 * SECOND_US
+FIRST_LEAD = 10 * SECOND_US
 
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _DELAY = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
@@ -103,7 +103,7 @@ class AfterCompletion:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class FiringCount:
     """How many firings a stretch of time has, and the newest of them."""
 
     count: int = 0
@@ -131,7 +131,7 @@ class Schedule:
         jitter_seconds: float = 0,
     ) -> Schedule:
         when = _parse_when(text)
-        zone = parse_zone(timezone)
+        zone = parse_timezone(timezone)
         if starts_at is not None and ends_at is not None and ends_at < starts_at:
             raise BadSchedule(field="ends_at", reason="it is before starts_at")
         if not 0 <= jitter_seconds <= MAX_JITTER:  # also refuses NaN
@@ -163,9 +163,9 @@ class Schedule:
 
     def between(self, start_us: int, end_us: int, limit: int | None = None) -> Iterator[int]:
         """The firings in (start_us, end_us] that are known ahead, ascending, the first `limit`."""
-        return islice(firings(self._spans(start_us, end_us)), limit)
+        return islice(firings_of(self._spans(start_us, end_us)), limit)
 
-    def tally(self, start_us: int, end_us: int, keep: int) -> Tally:
+    def tally(self, start_us: int, end_us: int, keep: int) -> FiringCount:
         """Count the firings in (start_us, end_us] and keep the newest.
 
         Goes by spans: a year of a job that fires every second is 8,760 steps, not 31 million.
@@ -179,7 +179,7 @@ class Schedule:
             kept += len(offsets)
             while tail and kept - len(tail[0][1]) >= keep:
                 kept -= len(tail.popleft()[1])
-        return Tally(count, first, tuple(firings(iter(tail)))[max(kept - keep, 0) :])
+        return FiringCount(count, first, tuple(firings_of(iter(tail)))[max(kept - keep, 0) :])
 
     def due_at(self, job_id: int, scheduled_us: int) -> int:
         """When the run of a firing may start: 0 to jitter later, always the same for one firing."""
@@ -195,13 +195,13 @@ class Schedule:
             start_us = max(start_us, self.starts_at - 1)
         if self.ends_at is not None:
             end_us = min(end_us, self.ends_at)
-        return fire_spans(self.when, start_us, end_us, self.zone)
+        return firing_spans(self.when, start_us, end_us, self.zone)
 
     def _until_end(self, t_us: int) -> int | None:
         return None if self.ends_at is not None and t_us > self.ends_at else t_us
 
 
-def parse_zone(name: str) -> ZoneInfo:
+def parse_timezone(name: str) -> ZoneInfo:
     # right/ counts leap seconds, and localtime is another zone on another host.
     if name.startswith(("right/", "posix/")) or name in ("localtime", "posixrules"):
         raise BadSchedule(field="timezone", reason=f"{name!r} is not the name of a time zone")
@@ -231,8 +231,8 @@ def _clock_text(second: int) -> str:
     return f"{text}:{second % 60:02}" if second % 60 else text
 
 
-def horizon(fired_until: int, now: int, step: int) -> int:
+def materialise_until(fired_until: int, now: int, step: int) -> int:
     """Up to when the firings of a job are to be written: two steps ahead. One that has next to none
     left, like a thousand new ones at once, gets a few first: others wait for theirs."""
-    hurries = fired_until < now + HURRY
-    return now + (min(2 * step, FIRST_FIRINGS) if hurries else 2 * step)
+    hurries = fired_until < now + MIN_LEAD
+    return now + (min(2 * step, FIRST_LEAD) if hurries else 2 * step)

@@ -23,15 +23,15 @@ from drumline.errors import WrongUse
 
 CALLBACK_URL = "callback_url"
 CALLBACK_TOKEN = "callback_token"  # noqa: S105  # a name, no token
-NAMES = ("run_id", "job_id", "scheduled_time", "attempt", CALLBACK_URL, CALLBACK_TOKEN)
+SLOT_NAMES = ("run_id", "job_id", "scheduled_time", "attempt", CALLBACK_URL, CALLBACK_TOKEN)
 
-Value = str | int | None
+SlotValue = str | int | None
 """None: this run has no such thing. It is `null` as a JSON value and empty elsewhere."""
-Values = Mapping[str, Value]
-Encode = Callable[[Value], str]
+SlotValues = Mapping[str, SlotValue]
+Encoder = Callable[[SlotValue], str]
 
 
-class TemplatePosition(StrEnum):
+class TemplateContext(StrEnum):
     """Where a template stands: it decides how values are encoded."""
 
     HEADER = "header"
@@ -55,14 +55,14 @@ class Template:
 
     parts: tuple[str, ...]
     """Literals; the place of each slot is held by an empty one."""
-    slots: tuple[tuple[int, str, Encode], ...] = ()
+    slots: tuple[tuple[int, str, Encoder], ...] = ()
     """Which part, which name, and how its value is encoded there."""
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(name for _, name, _ in self.slots)
 
-    def render(self, values: Values) -> str:
+    def render(self, values: SlotValues) -> str:
         if not self.slots:
             return self.parts[0]
         filled = list(self.parts)
@@ -80,12 +80,12 @@ class UrlTemplate(NamedTuple):
     """Path and query, ready to be sent."""
 
 
-def parse(text: str, place: TemplatePosition, field: str) -> Template:
+def parse_template(text: str, place: TemplateContext, field: str) -> Template:
     """Check a template and cut it up; `field` is what an error calls it."""
     tokens = _tokens(text, field)
-    if place is TemplatePosition.JSON:
+    if place is TemplateContext.JSON:
         return _template(tokens, _json_encoders(text, tokens, field))
-    if place is TemplatePosition.HEADER and (found := _CONTROL.search(text)):
+    if place is TemplateContext.HEADER and (found := _CONTROL.search(text)):
         _refuse(text, found.start(), field, "a header cannot contain a control character")
     return _template(tokens, [_ENCODERS[place]] * len(tokens))
 
@@ -107,7 +107,7 @@ def parse_url(text: str, field: str) -> UrlTemplate:
     if len(tokens[0].text) < match.end():
         _refuse(text, len(tokens[0].text), field, "a host cannot contain {{")
     tokens[0] = _Token(tokens[0].text[match.end() :], match.end(), False)
-    encoders: list[Encode] = []
+    encoders: list[Encoder] = []
     in_query = False
     for index, token in enumerate(tokens):
         encoders.append(_in_form if in_query else _in_path(token.text, field))
@@ -126,7 +126,7 @@ def looks_like_json(text: str) -> bool:
     if not start.startswith(("{", "[")) or start.startswith("{{"):
         return False
     try:
-        parse(text, TemplatePosition.JSON, "")
+        parse_template(text, TemplateContext.JSON, "")
     except BadTemplate:
         return False
     return True
@@ -165,16 +165,16 @@ def _cut(text: str, field: str) -> Iterator[_Token]:
             _refuse(text, start, field, "{{ is not closed by }}")
         else:
             name = match["name"].strip()
-            if name not in NAMES:
+            if name not in SLOT_NAMES:
                 shown = repr(name if len(name) <= 40 else name[:40] + "…")
-                known = ", ".join(NAMES)
+                known = ", ".join(SLOT_NAMES)
                 _refuse(text, start, field, f"{shown} is not a known name; these are: {known}")
             yield _Token(name, start, True)
     if end < len(text):
         yield _Token(text[end:], end, False)
 
 
-def _template(tokens: Sequence[_Token], encoders: Sequence[Encode]) -> Template:
+def _template(tokens: Sequence[_Token], encoders: Sequence[Encoder]) -> Template:
     if not any(token.is_slot for token in tokens):
         return Template(("".join(token.text for token in tokens),))
     return Template(
@@ -207,28 +207,28 @@ _TO_QUOTE = re.compile(r"%(?![0-9A-Fa-f]{2})|[^A-Za-z0-9!$%&'()*+,/:;=?@\[\]~_.-
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?P<authority>[^/?]*)")
 
 
-def _in_text(value: Value) -> str:
+def _in_text(value: SlotValue) -> str:
     return "" if value is None else str(value)
 
 
-def _in_form(value: Value) -> str:
+def _in_form(value: SlotValue) -> str:
     return quote(_in_text(value), safe="")
 
 
-def _in_xml(value: Value) -> str:
+def _in_xml(value: SlotValue) -> str:
     clean = _NOT_IN_XML.sub("\ufffd", _in_text(value))
     return escape(clean, {'"': "&quot;", "'": "&apos;", "\r": "&#13;"})
 
 
-def _in_header(value: Value) -> str:
+def _in_header(value: SlotValue) -> str:
     text = _in_text(value)
     if _NOT_IN_HEADER.search(text):
         return _NOT_IN_HEADER.sub(lambda found: quote(found[0], safe=""), text)
     return text
 
 
-def _in_path(name: str, field: str) -> Encode:
-    def encode(value: Value) -> str:
+def _in_path(name: str, field: str) -> Encoder:
+    def encode(value: SlotValue) -> str:
         if type(value) is int:
             return str(value)
         text = _in_text(value)
@@ -240,21 +240,21 @@ def _in_path(name: str, field: str) -> Encode:
     return encode
 
 
-def _as_json(value: Value) -> str:
+def _as_json(value: SlotValue) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _in_json_string(value: Value) -> str:
+def _in_json_string(value: SlotValue) -> str:
     if type(value) is int:
         return str(value)
     return _as_json(_in_text(value))[1:-1]
 
 
-_ENCODERS: Mapping[TemplatePosition, Encode] = {
-    TemplatePosition.HEADER: _in_header,
-    TemplatePosition.FORM: _in_form,
-    TemplatePosition.XML: _in_xml,
-    TemplatePosition.TEXT: _in_text,
+_ENCODERS: Mapping[TemplateContext, Encoder] = {
+    TemplateContext.HEADER: _in_header,
+    TemplateContext.FORM: _in_form,
+    TemplateContext.XML: _in_xml,
+    TemplateContext.TEXT: _in_text,
 }
 
 
@@ -263,14 +263,14 @@ _ENCODERS: Mapping[TemplatePosition, Encode] = {
 _QUOTE_OR_ESCAPE = re.compile(r'"|\\.?', re.DOTALL)
 
 
-def _json_encoders(text: str, tokens: Sequence[_Token], field: str) -> list[Encode]:
+def _json_encoders(text: str, tokens: Sequence[_Token], field: str) -> list[Encoder]:
     """How each slot is encoded: as a value of its own, or as part of a string.
 
     The proof that every rendering parses: `null` is accepted wherever any one value would be and
     nowhere else, and `z` can neither be nor continue an escape. So if the text parses with these
     two in its slots, it parses with whatever the values encode to.
     """
-    encoders: list[Encode] = []
+    encoders: list[Encoder] = []
     sample: list[str] = []
     in_string = False
     for token in tokens:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-EXTRA_LIMIT = 64 * 1024
+MAX_EXTRA_BYTES = 64 * 1024
 """Bytes of JSON in a sweep's extra data."""
-MESSAGE_LIMIT = 1_000
+MAX_MESSAGE_LENGTH = 1_000
 """Characters of a line of the data log."""
-LINES_KEPT = 1_000
+MAX_LOG_LINES = 1_000
 """Lines between two checkpoints; more are only counted."""
 
 
@@ -83,7 +83,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     """Items that cannot be stopped: the keeper kills the runner, and they count as failed."""
 
 
-class PartitionEnd(msgspec.Struct, frozen=True):
+class PartitionResult(msgspec.Struct, frozen=True):
     """The result of a partition's task: how far it came, and why it stopped there."""
 
     start: int
@@ -94,7 +94,7 @@ class PartitionEnd(msgspec.Struct, frozen=True):
     by_handler: bool = False
 
 
-class HookEnd(msgspec.Struct, frozen=True):
+class HookResult(msgspec.Struct, frozen=True):
     """The result of a hook's task."""
 
     refused: str | None = None

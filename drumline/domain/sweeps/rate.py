@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-BURST = 0.1  # seconds: the lateness of its caller that a bucket makes up for
-SPAN = 5.0  # seconds over which a speed is averaged
+BURST_SECONDS = 0.1  # seconds: the lateness of its caller that a bucket makes up for
+SPEED_SPAN = 5.0  # seconds over which a speed is averaged
 WINDOW_SECONDS = 10  # a window holds what is done in this time
 LARGEST_WINDOW = 1_000_000  # without a rate: a byte each, and as much work to repeat after a crash
 SMALLEST_WINDOW = 16  # without a rate, before a speed is known
@@ -61,7 +61,7 @@ class TokenBucket:
         if rate is not None and not 0 < rate < math.inf:
             raise ValueError(f"a rate is above zero and finite, not {rate}")
         self._rate = rate
-        self._depth = 1.0 + (rate or 0.0) * BURST
+        self._depth = 1.0 + (rate or 0.0) * BURST_SECONDS
         self._slack = 1e-9 + (rate or 0.0) * _ROUNDING
         self._tokens = min(self._tokens, self._depth)
 
@@ -78,7 +78,7 @@ class Speed:
 
     __slots__ = ("_at", "_done", "_since", "_span", "_speed")
 
-    def __init__(self, now: float, done: int = 0, *, span: float = SPAN) -> None:
+    def __init__(self, now: float, done: int = 0, *, span: float = SPEED_SPAN) -> None:
         self._since = self._at = now
         self._done = done
         self._span = span

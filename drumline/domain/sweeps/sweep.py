@@ -16,9 +16,9 @@ import msgspec
 
 from drumline.errors import Conflict, WrongUse
 
-PARTS = "sweep"
+PARTITION_TARGET_TYPE = "sweep"
 """The target type of the tasks that run a sweep's partitions. Their type is the handler's name."""
-HOOKS = "sweep.hook"
+HOOK_TARGET_TYPE = "sweep.hook"
 """And of those that run its create and prepare hooks."""
 
 
@@ -79,7 +79,7 @@ _VERBS = {
 }
 
 
-def check(source: SweepState, target: SweepState, by: Initiator) -> None:
+def check_transition(source: SweepState, target: SweepState, by: Initiator) -> None:
     """Refuse a move that the table does not have, and say from where it would be legal."""
     table = TRANSITIONS[by]
     if target in table.get(source, ()):
@@ -91,14 +91,14 @@ def check(source: SweepState, target: SweepState, by: Initiator) -> None:
     raise Conflict(reason=f"The sweep is {source.value}: {article} {by.value} {rule}.")
 
 
-def start(source: SweepState, *, prepare: bool) -> SweepState:
+def state_after_start(source: SweepState, *, prepare: bool) -> SweepState:
     """What an operator's start makes of it: it waits where the handler has to prepare first."""
     target = S.WAITING if prepare else S.RUNNING
-    check(source, target, Initiator.OPERATOR)
+    check_transition(source, target, Initiator.OPERATOR)
     return target
 
 
-def stop(source: SweepState, by: Initiator, *, asked: bool) -> SweepState:
+def state_after_stop(source: SweepState, by: Initiator, *, asked: bool) -> SweepState:
     """What a stop makes of it. Asked twice is fine, also when the first has already been done.
 
     `asked` says whether a stop was asked since the last start: a sweep that stopped by itself has
@@ -106,11 +106,11 @@ def stop(source: SweepState, by: Initiator, *, asked: bool) -> SweepState:
     """
     if source is S.STOPPING or (source is S.STOPPED and asked):
         return source
-    check(source, S.STOPPING, by)
+    check_transition(source, S.STOPPING, by)
     return S.STOPPING
 
 
-def may_change_extra(source: SweepState, parallel: int | None) -> None:
+def check_extra_change(source: SweepState, parallel: int | None) -> None:
     """The handler changes its extra data while waiting, or while only one item runs at a time."""
     if source is S.WAITING or (source is S.RUNNING and parallel == 1):
         return
@@ -216,7 +216,7 @@ class PartitionRange(NamedTuple):
     end: int
 
 
-def cut(first: int, end: int, partitions: int) -> list[PartitionRange]:
+def split_into_partitions(first: int, end: int, partitions: int) -> list[PartitionRange]:
     """Cut [first, end) into contiguous parts whose sizes differ by one at most."""
     total = end - first
     if not 1 <= partitions <= total:
@@ -235,12 +235,12 @@ def share_of_parallel(parallel: int, partitions: int, number: int) -> int:
     return parallel * (number + 1) // partitions - parallel * number // partitions
 
 
-def node_cap(setting: int, running: int, live_nodes: int) -> int:
+def node_partition_limit(setting: int, running: int, live_nodes: int) -> int:
     """How many sweeps one node may run: its even share, rounded up, and never more than set."""
     return min(setting, -(-running // max(1, live_nodes)))
 
 
-def over_budget(errors: int, at_start: int, budget: int | None) -> str | None:
+def spent_budget_reason(errors: int, at_start: int, budget: int | None) -> str | None:
     """Why the sweep must stop, if its error budget is spent.
 
     The count of errors is never set back. A resumed sweep gets its budget anew, so what counts is
@@ -253,7 +253,7 @@ def over_budget(errors: int, at_start: int, budget: int | None) -> str | None:
     return f"the error budget of {budget:,} is spent: {since:,} items failed since the start"
 
 
-STANDSTILL = 1e-6  # items a second: a measured speed only ever comes near to zero
+MIN_SPEED = 1e-6  # items a second: a measured speed only ever comes near to zero
 
 
 class PartitionProgress(NamedTuple):
@@ -279,7 +279,7 @@ class SweepProgress(NamedTuple):
     """Seconds until it is finished; none if nothing moves."""
 
 
-def overview(partitions: Iterable[PartitionProgress]) -> SweepProgress:
+def sum_progress(partitions: Iterable[PartitionProgress]) -> SweepProgress:
     """Add the partitions up.
 
     All that is left at the speed of all is right as long as partitions wait for a runner; towards
@@ -292,7 +292,7 @@ def overview(partitions: Iterable[PartitionProgress]) -> SweepProgress:
         done += part.start - part.first
         errors += part.errors
         left = part.end - part.start
-        if left and part.speed > STANDSTILL:
+        if left and part.speed > MIN_SPEED:
             speed += part.speed
             slowest = max(slowest, left / part.speed)
     left = total - done

@@ -16,8 +16,8 @@ from bisect import bisect_left
 
 from drumline.domain.sweeps.partition import Checkpoint
 
-FLUSH_EVERY = 1.0  # seconds between checkpoints, unless half a window has moved before
-FAILED_KEPT = 1_000  # failed indexes named by one checkpoint; more are only counted
+CHECKPOINT_SECONDS = 1.0  # seconds between checkpoints, unless half a window has moved before
+MAX_FAILED_NAMED = 1_000  # failed indexes named by one checkpoint; more are only counted
 
 RUNNING, DONE, FAILED = 0, 1, 2
 _COMPACT = 4_096  # bytes of marks behind the start that are not worth freeing
@@ -52,8 +52,8 @@ class Window:
         *,
         now: float,
         errors: int = 0,
-        flush_every: float = FLUSH_EVERY,
-        failed_kept: int = FAILED_KEPT,
+        flush_every: float = CHECKPOINT_SECONDS,
+        failed_kept: int = MAX_FAILED_NAMED,
     ) -> None:
         if not 0 <= start <= end:
             raise ValueError(f"a window needs 0 <= start <= end, not {start} and {end}")

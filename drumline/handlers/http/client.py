@@ -25,7 +25,7 @@ from aiohttp import (
 )
 from yarl import URL
 
-from drumline.domain.jobs.template import Values
+from drumline.domain.jobs.template import SlotValues
 from drumline.handlers.http.addresses import AddressRefused, AddressRules
 from drumline.handlers.http.answer import as_text, kept_headers, unpack
 from drumline.handlers.http.bounds import (
@@ -76,7 +76,7 @@ class HttpClient:
         await self._resolver.close()
 
     async def call(
-        self, prepared: PreparedCall, values: Values, trace_id: str | None = None
+        self, prepared: PreparedCall, values: SlotValues, trace_id: str | None = None
     ) -> HttpResult:
         """Send one request and wait for the end of its answer."""
         sent = prepared.send(values, traceparent(trace_id))

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from drumline.config import Settings, load
-from drumline.domain.jobs.template import CALLBACK_TOKEN, CALLBACK_URL, Values
+from drumline.domain.jobs.template import CALLBACK_TOKEN, CALLBACK_URL, SlotValues
 from drumline.domain.task import RunInfo
 from drumline.errors import WrongUse
 from drumline.handlers.base import Handler, WaitForCallback
@@ -83,7 +83,7 @@ class HttpHandler(Handler):
             await client.close()
 
 
-def values_of(task: Task, run: RunInfo | None) -> Values:
+def values_of(task: Task, run: RunInfo | None) -> SlotValues:
     """What a task's templates may name."""
     return {
         "run_id": task.id,

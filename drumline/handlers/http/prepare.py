@@ -12,11 +12,11 @@ from typing import NamedTuple
 from drumline.domain.jobs.template import (
     CALLBACK_TOKEN,
     CALLBACK_URL,
+    SlotValues,
     Template,
-    TemplatePosition,
-    Values,
+    TemplateContext,
     looks_like_json,
-    parse,
+    parse_template,
     parse_url,
 )
 from drumline.handlers.http.bounds import REQUEST_BODY_KEPT, URL_KEPT, fit, fit_headers
@@ -85,7 +85,9 @@ class PreparedCall:
         if call.exec_type is ExecType.ASYNC:
             for name, header in CALLBACK_HEADERS.items():
                 if name not in names:
-                    headers[header] = parse("{{" + name + "}}", TemplatePosition.HEADER, header)
+                    headers[header] = parse_template(
+                        "{{" + name + "}}", TemplateContext.HEADER, header
+                    )
         self._uses_token = call.exec_type is ExecType.ASYNC or CALLBACK_TOKEN in names
         self._fixed = {name: t.render({}) for name, t in headers.items() if not t.slots}
         self._varying = {name: t for name, t in headers.items() if t.slots}
@@ -97,7 +99,7 @@ class PreparedCall:
         self._mask_url = may_name_secrets(call.url)
         self._mask_body = call.body is not None and may_name_secrets(call.body)
 
-    def send(self, values: Values, traceparent: str) -> Sent:
+    def send(self, values: SlotValues, traceparent: str) -> Sent:
         """The request of one run."""
         headers = self._fixed.copy()
         for name, template in self._varying.items():
@@ -106,7 +108,7 @@ class PreparedCall:
         body = None if self._body is None else self._body.render(values)
         return Sent(self._origin + self._path.render(values), headers, body)
 
-    def show(self, sent: Sent, values: Values) -> Shown:
+    def show(self, sent: Sent, values: SlotValues) -> Shown:
         """What is kept of a request: secrets masked first, then cut."""
         secrets = self._secrets_of(sent, values)
         url = secrets.mask(sent.url)
@@ -124,7 +126,7 @@ class PreparedCall:
         cut = url_cut or body_cut or len(headers) < len(sent.headers)
         return Shown(SentRequest(self.method, url, headers, body, cut), secrets)
 
-    def _secrets_of(self, sent: Sent, values: Values) -> Secrets:
+    def _secrets_of(self, sent: Sent, values: SlotValues) -> Secrets:
         secrets = self._secrets
         if not self._secret.isdisjoint(self._varying):
             secrets = Secrets(sent.headers[name] for name in self._secret)
@@ -160,7 +162,7 @@ def _headers(given: Mapping[str, str]) -> dict[str, Template]:
             raise BadCall(field=field, reason="this is not the name of a header")
         if name.lower() in RESERVED:
             raise BadCall(field=field, reason="Drumline sets this header itself")
-        headers[name] = parse(value.strip(" \t"), TemplatePosition.HEADER, field)
+        headers[name] = parse_template(value.strip(" \t"), TemplateContext.HEADER, field)
     return headers
 
 
@@ -174,22 +176,24 @@ def _body(text: str | None, headers: dict[str, Template]) -> Template | None:
         headers["Content-Type"] = Template(
             ("application/json" if is_json else "text/plain; charset=utf-8",)
         )
-        return parse(text, TemplatePosition.JSON if is_json else TemplatePosition.TEXT, "body")
+        return parse_template(
+            text, TemplateContext.JSON if is_json else TemplateContext.TEXT, "body"
+        )
     content_type = "".join(headers[said].parts)
     charset = _CHARSET.search(content_type)
     if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
         raise BadCall(field=f"headers.{said}", reason="bodies are sent as UTF-8")
-    return parse(text, _place(content_type), "body")
+    return parse_template(text, _place(content_type), "body")
 
 
-def _place(content_type: str) -> TemplatePosition:
+def _place(content_type: str) -> TemplateContext:
     kind = content_type.partition(";")[0].strip().lower()
     if _JSON.fullmatch(kind):
-        return TemplatePosition.JSON
+        return TemplateContext.JSON
     if _XML.fullmatch(kind):
-        return TemplatePosition.XML
+        return TemplateContext.XML
     return (
-        TemplatePosition.FORM
+        TemplateContext.FORM
         if kind == "application/x-www-form-urlencoded"
-        else TemplatePosition.TEXT
+        else TemplateContext.TEXT
     )

@@ -7,13 +7,13 @@ import inspect
 import math
 from typing import Any
 
-from drumline.domain.sweeps.partition import HookEnd, HookParam
+from drumline.domain.sweeps.partition import HookParam, HookResult
 from drumline.errors import WrongUse
 from drumline.handlers.sweep import LONGEST_LATER, Later, Preparation, Refused, Sweep
 from drumline.runner.sweep.item_window import extra_text
 
 
-def run_hook(handler: Sweep, param: HookParam, *, raises: bool = False) -> HookEnd:
+def run_hook(handler: Sweep, param: HookParam, *, raises: bool = False) -> HookResult:
     """Run one hook, and say what it came to; a refusal may be raised instead of said."""
     creating = param.hook == "create"
     total, identity = None, None
@@ -29,12 +29,12 @@ def run_hook(handler: Sweep, param: HookParam, *, raises: bool = False) -> HookE
     except Refused as refused:
         if raises:
             raise
-        return HookEnd(refused=str(refused) or "its handler refused it")
+        return HookResult(refused=str(refused) or "its handler refused it")
     if creating:
-        return HookEnd()
+        return HookResult()
     later, waits = _later(said)
     extra = extra_text(sweep.extra) if sweep.extra_changed else None
-    return HookEnd(None, later, waits, total, identity, extra)
+    return HookResult(None, later, waits, total, identity, extra)
 
 
 def awaited(value: Any) -> Any:

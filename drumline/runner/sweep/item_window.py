@@ -17,18 +17,18 @@ import msgspec
 
 from drumline.domain.sweeps import sweep as rules
 from drumline.domain.sweeps.partition import (
-    EXTRA_LIMIT,
-    LINES_KEPT,
-    MESSAGE_LIMIT,
+    MAX_EXTRA_BYTES,
+    MAX_LOG_LINES,
+    MAX_MESSAGE_LENGTH,
     Checkpoint,
     LogLine,
     PartitionDirectives,
-    PartitionEnd,
     PartitionInfo,
+    PartitionResult,
 )
 from drumline.domain.sweeps.rate import Speed, TokenBucket, window_size
 from drumline.domain.sweeps.sweep import SweepState
-from drumline.domain.sweeps.window import FLUSH_EVERY, Window
+from drumline.domain.sweeps.window import CHECKPOINT_SECONDS, Window
 from drumline.errors import WrongUse
 from drumline.handlers.sweep import RunningSweep
 
@@ -148,8 +148,8 @@ class ItemWindow(RunningSweep):
 
     def _patience(self) -> float:
         if not self._left and not self._window.room:
-            return FLUSH_EVERY  # a checkpoint makes room, and wakes us
-        return min(FLUSH_EVERY, max(0.0005, self._bucket.wait(self.clock())))
+            return CHECKPOINT_SECONDS  # a checkpoint makes room, and wakes us
+        return min(CHECKPOINT_SECONDS, max(0.0005, self._bucket.wait(self.clock())))
 
     def report(self, block: range, done: int) -> None:
         """The items of this block before index `done` are over; the rest was not begun."""
@@ -179,7 +179,9 @@ class ItemWindow(RunningSweep):
             return
         self._note(item, f"failed: {error}")
         live = self._live
-        spent = rules.over_budget(self._window.errors + live.others, live.at_start, live.budget)
+        spent = rules.spent_budget_reason(
+            self._window.errors + live.others, live.at_start, live.budget
+        )
         if spent is not None:
             self._close(spent)
 
@@ -194,11 +196,11 @@ class ItemWindow(RunningSweep):
             self._note(item, str(message))
 
     def _note(self, item: int, message: str) -> None:
-        if len(self._lines) >= LINES_KEPT:
+        if len(self._lines) >= MAX_LOG_LINES:
             self._dropped += 1
         else:
             clean = message.encode(errors="backslashreplace").decode()
-            self._lines.append(LogLine(item, clean[:MESSAGE_LIMIT]))
+            self._lines.append(LogLine(item, clean[:MAX_MESSAGE_LENGTH]))
 
     def stop(self, reason: str) -> None:
         self.leave_block()
@@ -212,7 +214,7 @@ class ItemWindow(RunningSweep):
 
     def change_extra(self, value: Any) -> None:
         parallel = 1 if self.serial else max(2, self.parallel)
-        rules.may_change_extra(SweepState.RUNNING, parallel)
+        rules.check_extra_change(SweepState.RUNNING, parallel)
         self._extra_said = extra_text(value)
         self.extra = value
 
@@ -243,11 +245,11 @@ class ItemWindow(RunningSweep):
             said = self._lines or self._dropped or self._extra_done is not None
             return self._window.stored == self._window.start and not said and self._sent is None
 
-    def end(self) -> PartitionEnd:
+    def end(self) -> PartitionResult:
         window = self._window
         done = window.finished
         reason = None if done else self._reason
-        return PartitionEnd(window.start, window.errors, done, reason, self._by_handler)
+        return PartitionResult(window.start, window.errors, done, reason, self._by_handler)
 
     # --- checkpoints -----------------------------------------------------------------------------
 
@@ -256,7 +258,7 @@ class ItemWindow(RunningSweep):
     ) -> Checkpoint | None:
         """A checkpoint, if one is due: on a timer, at half a window, and at the end."""
         with self.changed:
-            timed = now - self._asked_at >= FLUSH_EVERY
+            timed = now - self._asked_at >= CHECKPOINT_SECONDS
             due = final or stuck or timed or self._window.due_for_flush(now)
             if self._sent is not None or not due:
                 return None
@@ -303,8 +305,8 @@ def extra_text(value: Any) -> str:
         document = msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongUse(reason=f"extra data must fit into JSON: {error}") from None
-    if len(document) > EXTRA_LIMIT:
+    if len(document) > MAX_EXTRA_BYTES:
         raise WrongUse(
-            reason=f"extra data has {len(document)} bytes of JSON, at most {EXTRA_LIMIT} are kept"
+            reason=f"extra data has {len(document)} bytes of JSON, the limit is {MAX_EXTRA_BYTES}"
         )
     return document.decode()

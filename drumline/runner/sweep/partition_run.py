@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.domain.sweeps.partition import PartitionEnd, PartitionInfo
+from drumline.domain.sweeps.partition import PartitionInfo, PartitionResult
 from drumline.errors import Conflict
 from drumline.handlers.base import Registered
 from drumline.handlers.sweep import PartitionHandler
@@ -36,7 +36,7 @@ class PartitionRun:
         self.pulse = PartitionMonitor(self.feeder, pipe, traits.item_timeout)
         self.crew: ItemExecutor | None = None
 
-    def run(self) -> PartitionEnd:
+    def run(self) -> PartitionResult:
         self.pulse.start()
         items = None
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from drumline.domain.alarms import Event
+from drumline.domain.alarms import AlarmEvent
 from drumline.domain.states import Cause, TaskState
 from drumline.store.tables import alarm, job, task
 from drumline.store.tx import Tx
@@ -31,7 +31,7 @@ CHUNK = 500
 # --- raised --------------------------------------------------------------------------------------
 
 
-def raise_(tx: Tx, event: Event, region: str, data: Mapping[str, Any]) -> None:
+def raise_(tx: Tx, event: AlarmEvent, region: str, data: Mapping[str, Any]) -> None:
     """Have an event told to all who want to hear of it, if this transaction commits."""
     hooks = tx.hooks.get(event, ())
     if not hooks:
@@ -65,24 +65,24 @@ def after_batch(tx: Tx, row: Row[Any], status: str, counts: Mapping[TaskState, i
         "total": row.total,
         "counts": {state: n for state, n in counts.items() if n},
     }
-    raise_(tx, Event.BATCH_END, row.region, data)
+    raise_(tx, AlarmEvent.BATCH_END, row.region, data)
 
 
 def after_runs(
     tx: Tx, ended: Sequence[FinishedRun], verdicts: Mapping[int, ReleaseDecision]
 ) -> None:
     """Runs have ended: those of jobs that failed, and tasks that are quarantined."""
-    if not tx.hooks.keys() & {Event.JOB_FAILED, Event.QUARANTINE}:
+    if not tx.hooks.keys() & {AlarmEvent.JOB_FAILED, AlarmEvent.QUARANTINE}:
         return
-    told: dict[int, list[Event]] = {}
+    told: dict[int, list[AlarmEvent]] = {}
     for run in ended:
         verdict = verdicts[run.id]
         if verdict.status not in (TaskState.FAIL, TaskState.ROLLBACK_FAIL):
             continue
         if run.of_job:
-            told.setdefault(run.id, []).append(Event.JOB_FAILED)
+            told.setdefault(run.id, []).append(AlarmEvent.JOB_FAILED)
         if verdict.cause is Cause.QUARANTINED:
-            told.setdefault(run.id, []).append(Event.QUARANTINE)
+            told.setdefault(run.id, []).append(AlarmEvent.QUARANTINE)
     if not told:
         return
     columns = (task.c.id, task.c.region, task.c.type, task.c.batch_id, task.c.job_id, job.c.name)
@@ -109,7 +109,7 @@ def after_runs(
 def after_sweep(tx: Tx, region: str, sweep_id: int, name: str, reason: str | None) -> None:
     """A sweep has stopped before its end."""
     data = {"sweep_id": sweep_id, "name": name, "reason": reason}
-    raise_(tx, Event.SWEEP_STOPPED, region, data)
+    raise_(tx, AlarmEvent.SWEEP_STOPPED, region, data)
 
 
 # --- delivered -----------------------------------------------------------------------------------

@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row, func, insert, select, update
 
-from drumline.domain.states import BATCH_FINISHED, FINISHED, BatchState, Phase, TaskState, aggregate
+from drumline.domain.states import (
+    BATCH_FINISHED,
+    FINISHED,
+    BatchState,
+    Phase,
+    TaskState,
+    aggregate_batch_state,
+)
 from drumline.domain.task import BatchInfo
 from drumline.errors import NotFound
 from drumline.store.admin import alarms
@@ -135,7 +142,7 @@ def status_now(row: Row[Any]) -> BatchState:
         return BatchState.ROLLBACK_RUNNING
     if row.spread is not None and row.phase == Phase.FORWARD:
         return BatchState.RUNNING
-    state = aggregate(counts(row), Phase(row.phase))
+    state = aggregate_batch_state(counts(row), Phase(row.phase))
     untouched = row.status == BatchState.PENDING and row.n_pending == row.total
     return BatchState.PENDING if untouched and state is BatchState.RUNNING else state
 

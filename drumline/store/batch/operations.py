@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Row, case, delete, func, literal, select, update
 
-from drumline.domain.states import DUE, BatchState, Phase, TaskState, check
+from drumline.domain.states import DUE, BatchState, Phase, TaskState, check_transition
 from drumline.errors import NotFound
 from drumline.store.batch.batches import get
 from drumline.store.database import Database
@@ -151,7 +151,7 @@ def _move(
         "updated_at": tx.now,
     }
     if source is not target:
-        check(source, target)
+        check_transition(source, target)
         values |= fresh_start(tx.now) if waits else {"finished_at": tx.now, "cause": "cancelled"}
     if target is S.ROLLBACK_PENDING and source is not S.ROLLBACK_FAIL:
         values["due_at"] = _reverse_completion(row)

@@ -16,15 +16,15 @@ from sqlalchemy import Row, select, update
 from drumline.domain.jobs.firing import (
     ActiveRun,
     ConcurrencyPolicy,
-    Decision,
     EarlierRuns,
     FailureAction,
+    FiringDecision,
     FiringKind,
     LastRun,
-    decide,
-    startable,
+    decide_firing,
+    startable_runs,
 )
-from drumline.domain.states import HELD, Cause, TaskState, check
+from drumline.domain.states import HELD, Cause, TaskState, check_transition
 from drumline.errors import Conflict
 from drumline.store.job import jobs
 from drumline.store.job.firings import is_plain, row_for
@@ -39,7 +39,7 @@ CLOCKS_APART = 60_000_000
 WAITING = (S.SCHEDULED, S.PENDING, S.RETRY_PENDING, S.WAITING_CALLBACK)
 
 
-def fire(tx: Tx, firings: Mapping[int, int]) -> dict[int, Decision]:
+def fire(tx: Tx, firings: Mapping[int, int]) -> dict[int, FiringDecision]:
     """Decide scheduled firings, given as firing and job, at most one of each job.
 
     Left out are those that have been decided or taken back meanwhile. Raced: another decider is
@@ -52,11 +52,13 @@ def fire(tx: Tx, firings: Mapping[int, int]) -> dict[int, Decision]:
         return {}
     rows = jobs.begin_decisions(tx, sorted(chosen))
     earlier = earlier_of(tx, rows.values(), set(chosen.values()))
-    decisions: dict[int, Decision] = {}
+    decisions: dict[int, FiringDecision] = {}
     queues: list[tuple[Row[Any], bool]] = []
-    alike: defaultdict[Decision, list[int]] = defaultdict(list)
+    alike: defaultdict[FiringDecision, list[int]] = defaultdict(list)
     for job_id, firing_id in chosen.items():
-        decision = decide(jobs.policies_of(rows[job_id]), earlier[job_id], FiringKind.SCHEDULED)
+        decision = decide_firing(
+            jobs.policies_of(rows[job_id]), earlier[job_id], FiringKind.SCHEDULED
+        )
         _cancel(tx, earlier[job_id], decision.cancel)
         decisions[firing_id] = decision
         alike[replace(decision, cancel=())].append(firing_id)
@@ -74,11 +76,11 @@ def fire(tx: Tx, firings: Mapping[int, int]) -> dict[int, Decision]:
     return decisions
 
 
-def trigger(tx: Tx, job_id: int) -> tuple[int, Decision]:
+def trigger(tx: Tx, job_id: int) -> tuple[int, FiringDecision]:
     """Fire a job by hand, now, under its concurrency rules."""
     row = jobs.begin_decision(tx, job_id)
     earlier = earlier_of(tx, [row])[row.id]
-    decision = decide(jobs.policies_of(row), earlier, FiringKind.MANUAL)
+    decision = decide_firing(jobs.policies_of(row), earlier, FiringKind.MANUAL)
     values = row_for(tx, row, tx.now, tx.now, FiringKind.MANUAL) | _decided(tx, decision)
     task_id = add_one(tx, values)
     jobs.note_queues(tx, [(row, decision.state is S.SCHEDULED or bool(earlier.queued))])
@@ -99,7 +101,7 @@ def admit_again(tx: Tx, job_id: int) -> None:
         )
 
 
-def _decided(tx: Tx, decision: Decision) -> dict[str, Any]:
+def _decided(tx: Tx, decision: FiringDecision) -> dict[str, Any]:
     values: dict[str, Any] = {
         "status": decision.state,
         "owner": ANYONE if decision.state is S.PENDING else NOBODY,
@@ -108,7 +110,7 @@ def _decided(tx: Tx, decision: Decision) -> dict[str, Any]:
         "run_attempt": decision.run_attempt,
     }
     if decision.state is not S.SCHEDULED:
-        check(S.SCHEDULED, decision.state)
+        check_transition(S.SCHEDULED, decision.state)
     if decision.state is S.SKIPPED:
         values |= {"finished_at": tx.now, "active_job_id": None}
     return values
@@ -257,7 +259,7 @@ def startable_jobs(tx: Tx, region: str) -> list[int]:
     return [
         job_id
         for job_id, (active, queued) in _under_way(tx, rows.values()).items()
-        if not queued or startable(jobs.policies_of(rows[job_id]), active, queued)
+        if not queued or startable_runs(jobs.policies_of(rows[job_id]), active, queued)
     ]
 
 
@@ -265,7 +267,7 @@ def start_queued(tx: Tx, job_id: int) -> list[int]:
     """Let queued runs of a job start as far as its limit allows; returns those that may."""
     row = jobs.begin_decision(tx, job_id)
     earlier = earlier_of(tx, [row])[row.id]
-    ready = startable(jobs.policies_of(row), earlier.active, earlier.queued)
+    ready = startable_runs(jobs.policies_of(row), earlier.active, earlier.queued)
     if ready:
         changed = tx.execute(
             update(task)

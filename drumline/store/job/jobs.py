@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Row, bindparam, delete, exists, func, insert, select, tuple_, update
 
-from drumline.domain.jobs.firing import ConcurrencyPolicy, FailureAction, OverlapAction, Policies
+from drumline.domain.jobs.firing import (
+    ConcurrencyPolicy,
+    FailureAction,
+    FiringPolicies,
+    OverlapAction,
+)
 from drumline.domain.jobs.schedule import Schedule
 from drumline.domain.states import Cause, TaskState
 from drumline.errors import NameTaken, NotFound, VersionConflict
@@ -42,8 +47,8 @@ def schedule_of(row: Row[Any]) -> Schedule:
     )
 
 
-def policies_of(row: Row[Any]) -> Policies:
-    return Policies(
+def policies_of(row: Row[Any]) -> FiringPolicies:
+    return FiringPolicies(
         OverlapAction(row.overlap_action),
         FailureAction(row.failure_action),
         ConcurrencyPolicy(row.concurrency_policy),

@@ -8,8 +8,14 @@ from typing import Any
 
 from sqlalchemy import Row, delete, exists, insert, select, update
 
-from drumline.domain.jobs.firing import CatchUpMode, FiringKind, ListedFirings, Misfire, catch_up
-from drumline.domain.jobs.schedule import Schedule, Tally
+from drumline.domain.jobs.firing import (
+    CatchUpMode,
+    FiringKind,
+    ListedFirings,
+    Misfire,
+    plan_catch_up,
+)
+from drumline.domain.jobs.schedule import FiringCount, Schedule
 from drumline.domain.states import Cause, TaskState
 from drumline.store.job import jobs
 from drumline.store.job.firings import Plan, materialise, row_for
@@ -50,7 +56,7 @@ def settle(tx: Tx, job_id: int, bound: int) -> Misfire | None:
         .order_by(task.c.scheduled_at)
     ).scalars()
     gap = _Gap(ListedFirings(tuple(known)), jobs.schedule_of(row), row.fired_until)
-    missed = catch_up(
+    missed = plan_catch_up(
         gap,
         fired_until=0,
         now=tx.now,
@@ -98,11 +104,11 @@ class _Gap:
         yield from self.known.between(start_us, end_us)
         yield from self.schedule.between(max(start_us, self.fired_until), end_us)
 
-    def tally(self, start_us: int, end_us: int, keep: int) -> Tally:
+    def tally(self, start_us: int, end_us: int, keep: int) -> FiringCount:
         older = self.known.tally(start_us, end_us, keep)
         newer = self.schedule.tally(max(start_us, self.fired_until), end_us, keep)
         newest = (older.newest + newer.newest)[-keep:]
-        return Tally(older.count + newer.count, older.first or newer.first, newest)
+        return FiringCount(older.count + newer.count, older.first or newer.first, newest)
 
 
 def unstarted(tx: Tx, region: str, limit: int) -> list[int]:

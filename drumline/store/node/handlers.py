@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from drumline.domain.policy import HandlerSpec
-from drumline.domain.sweeps.sweep import HOOKS, PARTS
+from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import AmbiguousHandler, UnknownHandler, WrongUse
 from drumline.store.tables import handler
 from drumline.store.tx import Tx
@@ -49,7 +49,7 @@ def known(tx: Tx, region: str, type: str | None = None) -> list[HandlerSpec]:
 
 def visible(tx: Tx, region: str) -> list[HandlerSpec]:
     """Those that can be named: the hooks of sweeps are nobody's to call."""
-    return [spec for spec in known(tx, region) if spec.target_type != HOOKS]
+    return [spec for spec in known(tx, region) if spec.target_type != HOOK_TARGET_TYPE]
 
 
 def by_key(tx: Tx, region: str) -> dict[str, HandlerSpec]:
@@ -77,7 +77,7 @@ def find(tx: Tx, region: str, type: str, target_type: str | None) -> HandlerSpec
 
 def _is_internal(spec: HandlerSpec) -> bool:
     """Is it a part of a sweep's?"""
-    return spec.target_type in (PARTS, HOOKS)
+    return spec.target_type in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE)
 
 
 def find_sweep(tx: Tx, region: str, type: str) -> HandlerSpec:

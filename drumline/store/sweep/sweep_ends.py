@@ -14,7 +14,7 @@ from sqlalchemy import Row, select, update
 
 from drumline.domain.release import FinishedRun, ReleaseDecision
 from drumline.domain.states import FINISHED, TaskState
-from drumline.domain.sweeps.partition import HookEnd, PartitionEnd
+from drumline.domain.sweeps.partition import HookResult, PartitionResult
 from drumline.domain.sweeps.sweep import Initiator, SweepState
 from drumline.store.sweep import sweeps
 from drumline.store.tables import sweep, sweep_part
@@ -71,7 +71,9 @@ def _part_ended(tx: Tx, row: Row[Any], run: FinishedRun, verdict: ReleaseDecisio
         sweeps.conclude(tx, row)
         return
     end = (
-        _decoded(run.outcome.result, PartitionEnd) if verdict.status is TaskState.SUCCESS else None
+        _decoded(run.outcome.result, PartitionResult)
+        if verdict.status is TaskState.SUCCESS
+        else None
     )
     if end is None or end.reason is None:
         where = f"partition {part.number} at index {part.start_index:,}"
@@ -99,7 +101,7 @@ def _hook_ended(tx: Tx, row: Row[Any], run: FinishedRun, verdict: ReleaseDecisio
         row = sweeps.change(tx, row, None, {"hook_task_id": None})
         sweeps.conclude(tx, row)
         return
-    end = _decoded(run.outcome.result, HookEnd) if verdict.status is TaskState.SUCCESS else None
+    end = _decoded(run.outcome.result, HookResult) if verdict.status is TaskState.SUCCESS else None
     creating = row.state == SweepState.CREATED
     if end is None:
         reason = f"its {'create' if creating else 'prepare'} hook broke: {_reason(verdict)}"
@@ -116,7 +118,7 @@ def _hook_ended(tx: Tx, row: Row[Any], run: FinishedRun, verdict: ReleaseDecisio
         _prepared(tx, row, end)
 
 
-def _prepared(tx: Tx, row: Row[Any], end: HookEnd) -> None:
+def _prepared(tx: Tx, row: Row[Any], end: HookResult) -> None:
     values: dict[str, Any] = {"hook_task_id": None}
     if end.total is not None:
         values |= {"total": end.total, "identity": end.identity}
@@ -130,7 +132,7 @@ def _prepared(tx: Tx, row: Row[Any], end: HookEnd) -> None:
         sweeps.begin(tx, row, Initiator.RUNNER)
 
 
-def _changed_source(row: Row[Any], end: HookEnd) -> str | None:
+def _changed_source(row: Row[Any], end: HookResult) -> str | None:
     if end.total is None or row.total is None:
         return None
     if (row.total, row.identity) == (end.total, end.identity):

@@ -17,7 +17,14 @@ from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import Cause, TaskState
 from drumline.domain.sweeps import sweep as rules
 from drumline.domain.sweeps.partition import HookParam, ItemSource
-from drumline.domain.sweeps.sweep import HOOKS, LARGEST_TOTAL, PARTS, Initiator, SweepState, cut
+from drumline.domain.sweeps.sweep import (
+    HOOK_TARGET_TYPE,
+    LARGEST_TOTAL,
+    PARTITION_TARGET_TYPE,
+    Initiator,
+    SweepState,
+    split_into_partitions,
+)
 from drumline.errors import Conflict, NotFound
 from drumline.store.admin import alarms
 from drumline.store.tables import ANYONE, NOBODY, sweep, sweep_part, task
@@ -158,7 +165,9 @@ def unique_name(region: str, name: str) -> str:
 def start(tx: Tx, row: Row[Any], spec: HandlerSpec) -> Row[Any]:
     """An operator's start: at once, or when what must be prepared is."""
     prepares = spec.sweep is not None and spec.sweep.prepares
-    target = rules.start(SweepState(row.state), prepare=prepares or row.end_index is None)
+    target = rules.state_after_start(
+        SweepState(row.state), prepare=prepares or row.end_index is None
+    )
     if not row.checked:
         raise Conflict(
             reason=f"The create hook of sweep {row.id} has not agreed yet: try again in a moment."
@@ -185,19 +194,23 @@ def begin(tx: Tx, row: Row[Any], by: Initiator) -> Row[Any]:
     parts = parts_of(tx, [row.id])[row.id]
     if not parts:
         wanted = min(row.partitions, row.end_index - row.first_index)
-        for number, (first, end) in enumerate(cut(row.first_index, row.end_index, wanted)):
+        for number, (first, end) in enumerate(
+            split_into_partitions(row.first_index, row.end_index, wanted)
+        ):
             _add_part(tx, row.id, number, first, end)
         parts = parts_of(tx, [row.id])[row.id]
     for part in parts:
         if part.start_index < part.end_index:
-            task_id = add_one(tx, _task(tx, row, PARTS, NO_TIMEOUT, {"part": part.number}))
+            task_id = add_one(
+                tx, _task(tx, row, PARTITION_TARGET_TYPE, NO_TIMEOUT, {"part": part.number})
+            )
             tx.execute(update(sweep_part).where(sweep_part.c.id == part.id).values(task_id=task_id))
     return row
 
 
 def ready(tx: Tx, row: Row[Any]) -> Row[Any]:
     """What was to be prepared is there: start it in the handler's name."""
-    rules.check(SweepState(row.state), SweepState.RUNNING, Initiator.HANDLER)
+    rules.check_transition(SweepState(row.state), SweepState.RUNNING, Initiator.HANDLER)
     if row.hook_task_id is not None or row.end_index is None:
         raise Conflict(reason=f"The prepare hook of sweep {row.id} is not done yet.")
     return begin(tx, row, Initiator.HANDLER)
@@ -205,7 +218,7 @@ def ready(tx: Tx, row: Row[Any]) -> Row[Any]:
 
 def stop(tx: Tx, row: Row[Any], by: Initiator, reason: str, *, kill: bool = False) -> Row[Any]:
     """Have it stop: no task of it starts any more, and those that run are asked to end."""
-    target = rules.stop(SweepState(row.state), by, asked=row.asked)
+    target = rules.state_after_stop(SweepState(row.state), by, asked=row.asked)
     if target != row.state:
         row = move(tx, row, target, by, asked=True, reason=reason[:REASON_LIMIT])
     _stop_tasks(tx, row, STOP_KILL if kill else STOP_CANCEL)
@@ -228,7 +241,7 @@ def conclude(tx: Tx, row: Row[Any]) -> Row[Any]:
 
 def move(tx: Tx, row: Row[Any], target: SweepState, by: Initiator, **values: Any) -> Row[Any]:
     """The one way from state to state."""
-    rules.check(SweepState(row.state), target, by)
+    rules.check_transition(SweepState(row.state), target, by)
     row = _change(tx, row, state=target, **values)
     if target in (SweepState.STOPPED, SweepState.FAILED):
         alarms.after_sweep(tx, row.region, row.id, row.name, row.reason)
@@ -273,7 +286,7 @@ def _add_hook(tx: Tx, row: Row[Any], hook: str, due_at: int | None = None) -> in
     param = HookParam(
         hook, row.id, row.name, source_of(row), row.extra, row.first_index, row.end_index
     )
-    values = _task(tx, row, HOOKS, HOOK_SECONDS * 1000, msgspec.to_builtins(param))
+    values = _task(tx, row, HOOK_TARGET_TYPE, HOOK_SECONDS * 1000, msgspec.to_builtins(param))
     return add_one(tx, values | {"due_at": due_at or tx.now})
 
 

@@ -24,8 +24,8 @@ from drumline.domain.release import (
     RunEnd,
     decide_release,
 )
-from drumline.domain.states import ACQUIRED, FINISHED, Phase, TaskState, check
-from drumline.domain.sweeps.sweep import HOOKS, PARTS
+from drumline.domain.states import ACQUIRED, FINISHED, Phase, TaskState, check_transition
+from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.domain.task import DueTask
 from drumline.errors import MoreRowsThanAsked
 from drumline.store.admin import alarms
@@ -195,7 +195,11 @@ def _settle(
     phases: dict[int, Phase],
 ) -> None:
     verdicts: dict[int, ReleaseDecision] = {}
-    swept = [run.id for run in ended if run.handler.target_type in (PARTS, HOOKS)]
+    swept = [
+        run.id
+        for run in ended
+        if run.handler.target_type in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE)
+    ]
     owners = _sweep_ends().lock(tx, swept) if swept else {}
     for run in ended:
         phase = _phase_for(run.status)
@@ -209,7 +213,7 @@ def _settle(
             now=tx.now,
             chance=chance,
         )
-        check(run.status, verdict.status)
+        check_transition(run.status, verdict.status)
         tx.record_counter_change(run.batch_id, run.status, verdict.status, 1)
     for (verdict, status, fence), group in _grouped(
         ended, lambda run: (_without_result(verdicts[run.id]), run.status, run.fence)

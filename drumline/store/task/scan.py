@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from drumline.domain.policy import Retry
 from drumline.domain.states import TaskState
-from drumline.domain.task import DueTask, RunInfo, TaskBody, encode_body
+from drumline.domain.task import DueTask, RunInfo, TaskBody, encode_task_body
 from drumline.store.batch import batches
 from drumline.store.tables import ANYONE, task
 from drumline.store.tx import Tx
@@ -172,7 +172,7 @@ def _due(row: _DueRow, known: dict[int, bytes]) -> DueTask:
         env=row.env,
         retry=None if row.retry is None else _decode_retry(row.retry),
         job_id=row.job_id,
-        body=encode_body(body),
+        body=encode_task_body(body),
     )
 
 

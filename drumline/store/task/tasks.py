@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from drumline.domain.states import DUE, FINISHED, HELD, Phase, TaskState, check
-from drumline.domain.sweeps.sweep import HOOKS, PARTS
+from drumline.domain.states import DUE, FINISHED, HELD, Phase, TaskState, check_transition
+from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import Conflict, NotFound
 from drumline.store.batch import batches
 from drumline.store.batch.operations import fresh_start
@@ -221,7 +221,7 @@ def reschedule(tx: Tx, task_id: int, region: str, due_at: int | None, priority: 
 
 def _require_own(row: Row[Any]) -> None:
     """A sweep has tasks of its own, and steers them itself."""
-    if row.target_type in (PARTS, HOOKS):
+    if row.target_type in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE):
         raise Conflict(
             reason=f"task {row.id} belongs to sweep {row.target_id}: use `drumline sweep`"
         )
@@ -229,7 +229,7 @@ def _require_own(row: Row[Any]) -> None:
 
 def _step(tx: Tx, row: Row[Any], target: TaskState, values: Mapping[str, Any]) -> None:
     source = TaskState(row.status)
-    check(source, target)
+    check_transition(source, target)
     waits = target in DUE
     changes = {
         "status": target,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drumline.domain.jobs.firing import Decision
+from drumline.domain.jobs.firing import FiringDecision
 from drumline.domain.release import RunEnd
 from drumline.errors import Conflict
 from drumline.store.job import decisions, firings
@@ -60,13 +60,13 @@ def test_deciders_at_once_cannot_pass_the_limit(world: JobWorld) -> None:
     world.materialise(job_id, 3)
     ids = [row.id for row in world.firings(job_id)]
 
-    def fire(firing_id: int) -> Decision | None:
+    def fire(firing_id: int) -> FiringDecision | None:
         return until_decided(
             lambda: world.write(lambda tx: decisions.fire(tx, {firing_id: job_id}).get(firing_id))
         )
 
-    def trigger(n: int) -> Decision | None:
-        def work(tx: Tx) -> Decision:
+    def trigger(n: int) -> FiringDecision | None:
+        def work(tx: Tx) -> FiringDecision:
             tx.now += n
             return decisions.trigger(tx, job_id)[1]
 
@@ -88,7 +88,7 @@ def test_tickers_at_once_decide_each_firing_once(world: JobWorld) -> None:
     world.materialise(job_id, 5)
     ids = [row.id for row in world.firings(job_id)]
 
-    def ticker() -> list[Decision]:
+    def ticker() -> list[FiringDecision]:
         found = []
         for firing in ids:
             decision = until_decided(

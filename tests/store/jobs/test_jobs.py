@@ -2,7 +2,7 @@
 
 import pytest
 
-from drumline.domain.jobs.firing import Decision
+from drumline.domain.jobs.firing import FiringDecision
 from drumline.domain.states import TaskState
 from drumline.errors import NameTaken, NotFound, VersionConflict
 from drumline.store.job import decisions, firings, jobs, missed
@@ -100,7 +100,7 @@ def scene(world: JobWorld) -> int:
     world.materialise(job_id, 9)
     for second, status in ((1, TaskState.PENDING), (2, TaskState.SCHEDULED)):
         decision = world.try_fire(job_id, world.at(job_id, second).id)
-        assert isinstance(decision, Decision) and decision.state is status
+        assert isinstance(decision, FiringDecision) and decision.state is status
         if second == 1:
             world.start(job_id, 1, keeper)
     world.set_task(world.at(job_id, 2).id, status=TaskState.PENDING, owner=0)
@@ -202,7 +202,7 @@ def test_a_change_while_a_firing_is_decided(world: JobWorld) -> None:
     def change() -> None:
         world.change(job_id, param='{"a":2}')
 
-    def fire() -> Decision | None:
+    def fire() -> FiringDecision | None:
         try:
             return world.write(lambda tx: decisions.fire(tx, {firing.id: job_id}).get(firing.id))
         except RaceLost:

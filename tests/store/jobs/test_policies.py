@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from drumline.domain.jobs.firing import Decision
+from drumline.domain.jobs.firing import FiringDecision
 from drumline.domain.release import RunEnd
 from drumline.store.tables import NOBODY
 from drumline.store.task import retention, runs
@@ -89,12 +89,12 @@ def test_cancel_prev_never_lets_two_run(world: JobWorld) -> None:
         world.materialise(job_id, second + 1)
         old, new = world.dues([world.at(job_id, second).id]), world.at(job_id, second + 1)
 
-        def replace(new_id: int = new.id) -> Decision | None:
+        def replace(new_id: int = new.id) -> FiringDecision | None:
             return until_decided(lambda: world.try_fire(job_id, new_id))
 
         _, decision = at_once(partial(runs.acquire, world.database, worker, old), replace)
         status = world.at(job_id, second).status
-        assert isinstance(decision, Decision)
+        assert isinstance(decision, FiringDecision)
         if status == "running":
             assert decision.state is QUEUED and world.at(job_id, second).stop == 2
             world.finish(job_id, second, worker, RunEnd.KILLED)

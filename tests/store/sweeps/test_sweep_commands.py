@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from drumline.domain.release import RunEnd
-from drumline.domain.sweeps.sweep import HOOKS, PARTS, Initiator, SweepState
+from drumline.domain.sweeps.sweep import (
+    HOOK_TARGET_TYPE,
+    PARTITION_TARGET_TYPE,
+    Initiator,
+    SweepState,
+)
 from drumline.errors import Conflict, DrumlineError, NotFound, WrongUse
 from drumline.store.sweep import sweeps
 from drumline.store.tables import sweep as sweep_table
@@ -78,7 +83,7 @@ def test_a_type_of_sweeps_is_not_for_tasks(desk: Desk) -> None:
     with pytest.raises(WrongUse, match="handles sweeps: use `drumline sweep create`"):
         desk("task.schedule", type="plain")
     shown = {one["type"]: one["target_type"] for one in desk("handlers.list")["handlers"]}
-    assert shown["plain"] == PARTS and HOOKS not in shown.values()
+    assert shown["plain"] == PARTITION_TARGET_TYPE and HOOK_TARGET_TYPE not in shown.values()
 
 
 # --- operators -----------------------------------------------------------------------------------

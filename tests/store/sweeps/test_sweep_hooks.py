@@ -3,7 +3,7 @@
 import pytest
 
 from drumline.domain.release import RunEnd
-from drumline.domain.sweeps.partition import HookEnd
+from drumline.domain.sweeps.partition import HookResult
 from drumline.errors import Conflict
 from drumline.store.sweep import partitions
 from drumline.store.sweep.partitions import HeldPartition
@@ -17,10 +17,10 @@ def test_a_create_hook_agrees_or_refuses_for_good(desk: Desk, world: SweepWorld)
     assert world.show("good").state == "created", "it is not started before its hook agrees"
     with pytest.raises(Conflict, match="has not agreed yet"):
         desk("sweep.start", sweep="good")
-    world.hook("good", HookEnd())
+    world.hook("good", HookResult())
     assert desk("sweep.start", sweep="good")["state"] == "waiting"
     for name, end, says in (
-        ("bad", HookEnd(refused="not this one"), "not this one"),
+        ("bad", HookResult(refused="not this one"), "not this one"),
         ("broken", None, "its create hook broke: its task failed: no such table"),
     ):
         begin(desk, name, type="hooked")
@@ -36,12 +36,12 @@ def test_a_prepare_hook_lets_it_start_or_wait_or_stop(desk: Desk, world: SweepWo
     assert world.show("a").state == "waiting"
     with pytest.raises(Conflict, match="prepare hook of sweep"):
         desk("sweep.ready", sweep="a")
-    world.hook("a", HookEnd(later=60.0, extra='"half"'))
+    world.hook("a", HookResult(later=60.0, extra='"half"'))
     row = world.show("a")
     due = world.task(row.hook_task_id).due_at - row.updated_at
     assert (row.state, row.extra, due) == ("waiting", '"half"', 60_000_000)
     world.set_task(row.hook_task_id, due_at=0)
-    world.hook("a", HookEnd(waits=True))
+    world.hook("a", HookResult(waits=True))
     assert (world.show("a").state, world.show("a").hook_task_id) == ("waiting", None)
     assert desk("sweep.ready", sweep="a")["state"] == "running"
     begin(desk, "b", type="prepared")
@@ -49,10 +49,10 @@ def test_a_prepare_hook_lets_it_start_or_wait_or_stop(desk: Desk, world: SweepWo
     row = world.show("b")
     assert row.state == "stopped" and "the service is away" in row.reason
     desk("sweep.start", sweep="b")
-    world.hook("b", HookEnd())
+    world.hook("b", HookResult())
     assert world.show("b").state == "running", "a start that failed can be repeated"
     begin(desk, "c", type="prepared")
-    world.hook("c", HookEnd(refused="never"))
+    world.hook("c", HookResult(refused="never"))
     assert (world.show("c").state, world.show("c").reason) == ("failed", "never")
 
 
@@ -60,7 +60,7 @@ def test_a_stop_reaches_a_hook_wherever_it_is(desk: Desk, world: SweepWorld) -> 
     begin(desk, "waits", type="prepared")
     assert desk("sweep.stop", sweep="waits")["state"] == "stopped"
     begin(desk, "idle", type="prepared")
-    world.hook("idle", HookEnd(waits=True))
+    world.hook("idle", HookResult(waits=True))
     assert desk("sweep.stop", sweep="idle")["state"] == "stopped"
     with pytest.raises(Conflict, match="handler may start it only from waiting"):
         desk("sweep.ready", sweep="idle")
@@ -69,7 +69,7 @@ def test_a_stop_reaches_a_hook_wherever_it_is(desk: Desk, world: SweepWorld) -> 
     (due,) = world.acquire(keeper_id, [task_id])
     assert desk("sweep.stop", sweep="runs")["state"] == "stopping"
     assert world.task(task_id).stop == runs.STOP_KILL
-    world.end(HeldPartition(keeper_id, due.id, due.fence), RunEnd.SUCCESS, HookEnd())
+    world.end(HeldPartition(keeper_id, due.id, due.fence), RunEnd.SUCCESS, HookResult())
     assert world.show("runs").state == "stopped", "not once a stop is asked"
 
 
@@ -79,7 +79,7 @@ def test_a_source_is_counted_before_it_is_cut(desk: Desk, world: SweepWorld) -> 
     assert (row.state, row.total, world.parts("s")) == ("waiting", None, [])
     with pytest.raises(Conflict, match="its items are not counted"):
         desk("sweep.rerun", sweep="s")
-    world.hook("s", HookEnd(total=5, identity="file 1"))
+    world.hook("s", HookResult(total=5, identity="file 1"))
     row = world.show("s")
     assert (row.state, row.total, row.end_index, row.identity) == ("running", 5, 5, "file 1")
     assert len(world.parts("s")) == 5, "no more partitions than items"
@@ -89,9 +89,9 @@ def test_a_source_is_counted_before_it_is_cut(desk: Desk, world: SweepWorld) -> 
         "/some/file", 5, "file 1",
     )  # fmt: skip
     changed = begin(desk, "changing", type="prepared", total=None, items=["a", "b"])
-    world.hook("changing", HookEnd(total=2, identity="x"))
+    world.hook("changing", HookResult(total=2, identity="x"))
     desk("sweep.stop", sweep=changed)
     desk("sweep.start", sweep=changed)
-    world.hook("changing", HookEnd(total=2, identity="y"))
+    world.hook("changing", HookResult(total=2, identity="y"))
     row = world.show("changing")
     assert row.state == "stopped" and "the source has changed" in row.reason

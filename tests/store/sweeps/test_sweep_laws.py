@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drumline.domain.release import RunEnd
-from drumline.domain.sweeps.partition import PartitionEnd
+from drumline.domain.sweeps.partition import PartitionResult
 from drumline.domain.sweeps.sweep import SweepState
 from drumline.errors import Conflict
 from drumline.store.sweep.partitions import HeldPartition
@@ -70,12 +70,12 @@ def _move(world: SweepWorld, desk: Desk, move: str, held: list[HeldPartition]) -
             one = held.pop(0)
             part = next(p for p in world.parts("s") if p.task_id == one.task_id)
             world.flush(one, part.end_index)
-            world.end(one, result=PartitionEnd(part.end_index, 0, True))
+            world.end(one, result=PartitionResult(part.end_index, 0, True))
         case "short" if held:
-            world.end(held.pop(0), result=PartitionEnd(0, 1, False, "a reason", by_handler=True))
+            world.end(held.pop(0), result=PartitionResult(0, 1, False, "a reason", by_handler=True))
         case "die" if held:
             one = held.pop(0)
             world.die(one.keeper_id)
             world.give_back(one.keeper_id, died=[one.task_id])
         case "drain" if held:
-            world.end(held.pop(0), RunEnd.GIVEN_BACK, PartitionEnd(0, 0, False))
+            world.end(held.pop(0), RunEnd.GIVEN_BACK, PartitionResult(0, 0, False))

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from drumline.domain.alarms import Event
+from drumline.domain.alarms import AlarmEvent
 from drumline.domain.release import RunEnd
-from drumline.domain.sweeps.partition import LogLine, PartitionEnd
+from drumline.domain.sweeps.partition import LogLine, PartitionResult
 from drumline.errors import Conflict
 from drumline.store.sweep import partitions
 from drumline.store.tables import alarm, sweep_failed
@@ -133,11 +133,11 @@ def test_it_is_finished_when_its_last_partition_is(desk: Desk, world: SweepWorld
     begin(desk, partitions=2)
     first, second = world.hold("s", 0), world.hold("s", 1)
     world.flush(first, 50)
-    world.end(first, result=PartitionEnd(50, 0, True))
+    world.end(first, result=PartitionResult(50, 0, True))
     assert world.show("s").state == "running"
     assert [part.running for part in world.parts("s")] == [False, True]
     world.flush(second, 100)
-    world.end(second, result=PartitionEnd(100, 0, True))
+    world.end(second, result=PartitionResult(100, 0, True))
     row = world.show("s")
     assert (row.state, row.reason) == ("finished", None) and row.finished_at is not None
     for command in ("sweep.start", "sweep.stop"):
@@ -149,12 +149,12 @@ def test_a_partition_that_stops_takes_the_others_along(desk: Desk, world: SweepW
     begin(desk, partitions=3, parallel=3)
     first, second = world.hold("s", 0), world.hold("s", 1)
     world.flush(first, 10, 5)
-    world.end(first, result=PartitionEnd(10, 5, False, "the error budget of 5 is spent"))
+    world.end(first, result=PartitionResult(10, 5, False, "the error budget of 5 is spent"))
     assert world.show("s").state == "stopping"
     assert world.parts("s")[2].task_id is None, "what waited will not start"
     live = world.flush(second, 40)
     assert live.stop
-    world.end(second, RunEnd.GIVEN_BACK, PartitionEnd(40, 0, False))
+    world.end(second, RunEnd.GIVEN_BACK, PartitionResult(40, 0, False))
     row = world.show("s")
     assert (row.state, row.reason) == ("stopped", "the error budget of 5 is spent")
     assert world.task(second.task_id).status == "cancel"
@@ -168,7 +168,7 @@ def test_a_partition_that_drains_goes_on_elsewhere(desk: Desk, world: SweepWorld
     begin(desk)
     held = world.hold("s")
     world.flush(held, 30)
-    world.end(held, RunEnd.GIVEN_BACK, PartitionEnd(30, 0, False))
+    world.end(held, RunEnd.GIVEN_BACK, PartitionResult(30, 0, False))
     row, (part,) = world.show("s"), world.parts("s")
     assert (row.state, part.running, part.task_id) == ("running", False, held.task_id)
     again = partitions.open_part(world.database, world.hold("s"))
@@ -180,14 +180,14 @@ def test_a_part_that_is_done_when_it_is_stopped_is_done(desk: Desk, world: Sweep
     held = world.hold("s")
     desk("sweep.stop", sweep="s")
     world.flush(held, 100)
-    world.end(held, result=PartitionEnd(100, 0, True))
+    world.end(held, result=PartitionResult(100, 0, True))
     assert world.show("s").state == "finished"
 
 
 def test_a_sweep_that_is_stopped_alarms(
     desk: Desk, world: SweepWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.database, "_hooks", {Event.SWEEP_STOPPED: ("ops",)})
+    monkeypatch.setattr(world.database, "_hooks", {AlarmEvent.SWEEP_STOPPED: ("ops",)})
     begin(desk)
     held = world.hold("s")
     world.end(held, RunEnd.ERROR, info="items: the source has changed")

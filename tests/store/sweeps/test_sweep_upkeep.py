@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import insert, update
 
-from drumline.domain.sweeps.partition import LogLine, PartitionEnd
+from drumline.domain.sweeps.partition import LogLine, PartitionResult
 from drumline.store.sweep import partitions, sweep_log
 from drumline.store.sweep.partitions import SweepDemand
 from drumline.store.tables import sweep as sweep_table
@@ -41,7 +41,11 @@ def test_what_ended_long_ago_is_let_go_and_nothing_else(
         held = world.hold(name)
         log = tuple(LogLine(n, "line") for n in range(3))
         world.flush(held, 2 if name == "stopped" else 3, 2, failed=(0, 1), log=log)
-        end = PartitionEnd(2, 2, False, "enough") if name == "stopped" else PartitionEnd(3, 2, True)
+        end = (
+            PartitionResult(2, 2, False, "enough")
+            if name == "stopped"
+            else PartitionResult(3, 2, True)
+        )
         world.end(held, result=end)
 
     def age(tx: Tx) -> None:
