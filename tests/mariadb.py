@@ -1,7 +1,6 @@
-"""A private MariaDB server: its own directory, socket and port, gone when closed.
+"""A private MariaDB server with its own directory, socket and port, removed when closed.
 
-`python -m tests.mariadb run -- COMMAND…` runs a command with such a server, named
-to it by DRUMLINE_TEST_MARIADB_URL. Tests that stop, kill and restart a server make
+Most tests share the one that `tests.run` starts; tests that stop, kill or restart a server start
 one of their own.
 """
 
@@ -11,17 +10,17 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import NullPool, create_engine, make_url
 
 URL_VARIABLE = "DRUMLINE_TEST_MARIADB_URL"
+"""Names the shared server to the tests."""
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
@@ -86,6 +85,10 @@ class MariaDB:
         """End the server and remove its data."""
         self.kill()
         shutil.rmtree(self._directory)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
 
     def url(self, database: str = "") -> str:
         return f"mysql+pymysql://root@127.0.0.1:{self.port}/{database}"
@@ -163,33 +166,6 @@ def fresh_database(server_url: str) -> Iterator[str]:
         _execute(server_url, f"DROP DATABASE `{name}`")
 
 
-def run(command: list[str]) -> int:
-    """Run a command with a server; the command's exit status."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with closing(MariaDB()) as server:
-        server.start()
-        return _run_child(command, os.environ | {URL_VARIABLE: server.url()})
-
-
-def _run_child(command: list[str], environment: dict[str, str]) -> int:
-    """Wait for a child that alone decides what a signal means, so that its clean-up is done."""
-    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    child = subprocess.Popen(
-        command,
-        env=environment,
-        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, signals),
-    )
-    while child.poll() is None:
-        received = signal.sigwaitinfo(signals)
-        # A terminal (no sender) gives Ctrl-C to the child too, which must not get it twice.
-        if received.si_signo != signal.SIGCHLD and received.si_pid != 0:
-            child.send_signal(received.si_signo)
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode
-
-
 def _execute(server_url: str, statement: str) -> None:
     engine = create_engine(
         server_url,
@@ -226,10 +202,3 @@ def _program(*names: str) -> str:
 def _as_root() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []
 
-
-if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["run", "--", *command] if command:
-            sys.exit(run(command))
-        case _:
-            sys.exit("usage: python -m tests.mariadb run -- COMMAND...")
