@@ -201,4 +201,3 @@ def _program(*names: str) -> str:
 
 def _as_root() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []
-

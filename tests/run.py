@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from drumline import processes, procfs
+from drumline.system import processes, procfs
 from tests.mariadb import URL_VARIABLE, MariaDB
 
 INTERRUPTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
