@@ -192,7 +192,7 @@ class Dispatcher:
             self.drop(task_id)
         self.finished += message.finished
         for timing in message.timings:
-            self.means.observe(timing.key, timing.runs, timing.seconds)
+            self.means.record_runs(timing.key, timing.runs, timing.seconds)
         if not peer.outbox.held:
             peer.free_since = self.loop.now()
 
@@ -204,7 +204,9 @@ class Dispatcher:
     def fed(self, feed: Feed) -> None:
         self.paused, self.sweep_cap = feed.paused, feed.sweep_cap
         if self.paused:
-            dropped = self.queue.drop([k for k in self.queue.waiting() if self.is_paused(k)])
+            dropped = self.queue.remove_handlers(
+                [k for k in self.queue.count_by_handler() if self.is_paused(k)]
+            )
             self.left += dropped
         self.enter(feed.dues)
         self.room_told = -1
@@ -220,7 +222,7 @@ class Dispatcher:
         for due in dues:
             if due.id in self.queue or due.id in self.assigned:
                 metrics.duplicates.inc()
-            elif self.is_paused(due.key) or not self.queue.offer(due):
+            elif self.is_paused(due.key) or not self.queue.add(due):
                 self.left.append(due.id)
                 metrics.refused.inc()
 
@@ -244,11 +246,11 @@ class Dispatcher:
         # A full loop is refilled by the handful, not one by one as its tasks end: a bundle is a
         # transaction. Nobody waits for that who could start now.
         if free > 0 and (free >= len(self.queue) or free >= slots // REFILL):
-            self.give(identity, peer, peer.asynchronous, min(free, self.means.most))
+            self.give(identity, peer, peer.asynchronous, min(free, self.means.max_tasks))
         mine = [key for key in held if key not in peer.asynchronous]
         # A worker that is busy with quick work gets the next bundle ahead, so that it never
         # waits for one; behind slow or unknown work nothing is queued.
-        ahead = sum(self.means.seconds(key) for key in mine)
+        ahead = sum(self.means.expected_seconds(key) for key in mine)
         if not mine and len(self.parts) < self.sweep_cap:
             self.give(identity, peer, peer.synchronous, None)
         elif not mine or (
@@ -262,10 +264,10 @@ class Dispatcher:
         """Cut a bundle: in order of urgency, until it holds enough work."""
         dues: list[DueTask] = []
         work = 0.0
-        while (due := self.queue.head(keys)) is not None:
-            seconds = self.means.seconds(due.key)
+        while (due := self.queue.most_urgent(keys)) is not None:
+            seconds = self.means.expected_seconds(due.key)
             if most is None:
-                size = self.means.size(due.key)
+                size = self.means.bundle_size(due.key)
                 if dues and (len(dues) >= size or work + seconds > self.means.budget):
                     break
                 if due.key in peer.sweeps:
@@ -354,7 +356,7 @@ class Dispatcher:
         return {
             "length": len(self.queue),
             "capacity": self.queue.capacity,
-            "by_type": self.queue.waiting(),
+            "by_type": self.queue.count_by_handler(),
             "assigned": len(self.assigned),
             "pool_size": len(workers),
             "free_workers": sum(not p.outbox.held for _, p in workers),

@@ -226,7 +226,7 @@ class HeldTasks:
             deaths=due.deaths,
             due_at=due.due_at,
             retry=due.retry,
-            of_job=due.job_id is not None,
+            is_job_run=due.job_id is not None,
             outcome=ending.outcome,
             handler=ending.hold.handler,
             worker=self.name,

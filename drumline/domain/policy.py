@@ -37,12 +37,12 @@ class Retry(msgspec.Struct, frozen=True):
     retries: Annotated[int, Meta(ge=0)] = 0
     delay: Annotated[float, Meta(ge=0)] = 1.0
     factor: Annotated[float, Meta(ge=1)] = 2.0
-    most: Annotated[float, Meta(gt=0)] = 600.0
+    max_delay: Annotated[float, Meta(gt=0)] = 600.0
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
     causes: tuple[str, ...] = (Cause.ERROR, Cause.TIMEOUT, Cause.CALLBACK_TIMEOUT)
     """Which outcomes are retried."""
 
-    def covers(self, cause: Cause) -> bool:
+    def applies_to(self, cause: Cause) -> bool:
         return cause in self.causes
 
     def backoff(self, failures: int, chance: float) -> float:
@@ -50,8 +50,8 @@ class Retry(msgspec.Struct, frozen=True):
         try:
             delay = self.delay * self.factor ** max(failures - 1, 0)
         except OverflowError:  # 2.0 ** 2000 is one, and `most` holds long before
-            delay = self.most if self.delay else 0.0
-        return min(delay, self.most) * (1 + self.jitter * (2 * chance - 1))
+            delay = self.max_delay if self.delay else 0.0
+        return min(delay, self.max_delay) * (1 + self.jitter * (2 * chance - 1))
 
 
 class SweepTraits(msgspec.Struct, frozen=True):

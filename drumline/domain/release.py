@@ -59,7 +59,7 @@ class FinishedRun(msgspec.Struct, frozen=True):
     worker: str
     retry: Retry | None = None
     """The task's own retry policy, in place of its handler's."""
-    of_job: bool = False
+    is_job_run: bool = False
     started_at: int | None = None
 
 
@@ -85,7 +85,7 @@ class ReleaseDecision(msgspec.Struct, frozen=True):
     result: str | None = None
 
     @property
-    def again(self) -> bool:
+    def runs_again(self) -> bool:
         """The task will run again by itself."""
         return self.status in (TaskState.PENDING, TaskState.ROLLBACK_PENDING)
 
@@ -135,7 +135,7 @@ def decide_release(
                 due_at=_later(now, outcome.wait),
                 result=outcome.result,
             )
-        case RunEnd.TIMEOUT if not run.of_job:
+        case RunEnd.TIMEOUT if not run.is_job_run:
             verdict = change(verdict, cause=Cause.TIMEOUT)
             if run.retry_time < limits.timeout_retries:
                 return change(verdict, status=back, retry_time=run.retry_time + 1, due_at=now)
@@ -154,7 +154,7 @@ def decide_release(
             cause = outcome.cause or (Cause.TIMEOUT if timed_out else Cause.ERROR)
             verdict = change(verdict, cause=cause, failures=run.failures + 1, result=outcome.result)
             retry = run.retry or run.handler.retry
-            if verdict.failures <= retry.retries and not outcome.final and retry.covers(cause):
+            if verdict.failures <= retry.retries and not outcome.final and retry.applies_to(cause):
                 wait = max(retry.backoff(verdict.failures, chance), outcome.wait)
                 return change(verdict, status=back, due_at=_later(now, wait))
             return verdict

@@ -58,7 +58,7 @@ def handler(
     retries: int = 0,
     delay: float = 1.0,
     factor: float = 2.0,
-    most: float = 600.0,
+    max_delay: float = 600.0,
     jitter: float = 0.25,
     on_death: str = "retry",
     callbacks: bool = False,
@@ -74,7 +74,7 @@ def handler(
         wrapped.target_type = target_type or name  # type: ignore[misc]  # one class, many names
         wrapped.types = (name,)  # type: ignore[misc]
         wrapped.timeout = timeout  # type: ignore[misc]
-        wrapped.retry = Retry(retries, delay, factor, most, jitter)  # type: ignore[misc]
+        wrapped.retry = Retry(retries, delay, factor, max_delay, jitter)  # type: ignore[misc]
         wrapped.on_death = on_death  # type: ignore[misc, assignment]  # checked by the registry
         wrapped.callbacks = callbacks  # type: ignore[misc]
         wrapped.param_type = param_type  # type: ignore[misc]

@@ -201,7 +201,7 @@ def sweep(
     retries: int = 1,
     delay: float = 0.1,
     factor: float = 2.0,
-    most: float = 60.0,
+    max_delay: float = 60.0,
     create: Callable[[Preparation], Any] | None = None,
     prepare: Callable[[Preparation], Any] | None = None,
 ) -> Callable[[F], F]:
@@ -215,7 +215,7 @@ def sweep(
         vars(made).update({name: hook for name, hook in given.items() if hook is not None})
         made.type = name  # type: ignore[misc]
         made.timeout = timeout  # type: ignore[misc]
-        made.retry = Retry(retries, delay, factor, most)  # type: ignore[misc]
+        made.retry = Retry(retries, delay, factor, max_delay)  # type: ignore[misc]
         add(made, f"{function.__module__}:{function.__qualname__}", function)
         return function
 

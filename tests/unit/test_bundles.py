@@ -22,19 +22,19 @@ def test_whatever_is_reported_a_bundle_has_one_to_most_tasks(
 ) -> None:
     means = RuntimeEstimates(BUDGET, MOST)
     for runs, seconds in reports:
-        means.observe("k", runs, seconds)
-        assert 1 <= means.size("k") <= MOST
-        assert not math.isnan(means.seconds("k"))
-        assert means.seconds("k") >= 0
+        means.record_runs("k", runs, seconds)
+        assert 1 <= means.bundle_size("k") <= MOST
+        assert not math.isnan(means.expected_seconds("k"))
+        assert means.expected_seconds("k") >= 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-9, 100)), min_size=1, max_size=20))
 def test_a_bundle_of_more_than_one_fits_into_the_budget(reports: list[tuple[int, float]]) -> None:
     means = RuntimeEstimates(BUDGET, MOST)
     for runs, seconds in reports:
-        means.observe("k", runs, seconds * runs)
-    size = means.size("k")
-    assert size == 1 or size * means.seconds("k") <= BUDGET * (1 + 1e-9)
+        means.record_runs("k", runs, seconds * runs)
+    size = means.bundle_size("k")
+    assert size == 1 or size * means.expected_seconds("k") <= BUDGET * (1 + 1e-9)
     assert size <= 1 + GROWTH * sum(runs for runs, _ in reports)
 
 
@@ -44,9 +44,9 @@ def test_the_mean_is_between_the_extremes_and_never_below_the_latest_slow_run(
 ) -> None:
     means = RuntimeEstimates(BUDGET, MOST)
     for number, seconds in enumerate(durations):
-        before = means.seconds("k") if number else seconds
-        means.observe("k", 1, seconds)
-        mean = means.seconds("k")
+        before = means.expected_seconds("k") if number else seconds
+        means.record_runs("k", 1, seconds)
+        mean = means.expected_seconds("k")
         assert min(durations) * (1 - 1e-9) <= mean <= max(durations) * (1 + 1e-9)
         if seconds > before:
             assert mean == seconds, "what got slower is believed at once"
@@ -54,8 +54,8 @@ def test_the_mean_is_between_the_extremes_and_never_below_the_latest_slow_run(
 
 def test_an_unknown_handler_gets_one_task_and_nothing_behind_it() -> None:
     means = RuntimeEstimates(BUDGET, MOST)
-    assert means.size("never seen") == 1
-    assert means.seconds("never seen") == math.inf
+    assert means.bundle_size("never seen") == 1
+    assert means.expected_seconds("never seen") == math.inf
     assert not means.is_quick("never seen")
 
 
@@ -63,37 +63,37 @@ def test_bundles_grow_with_what_was_measured() -> None:
     means = RuntimeEstimates(BUDGET, MOST)
     sizes = []
     for _ in range(4):
-        size = means.size("k")
+        size = means.bundle_size("k")
         sizes.append(size)
-        means.observe("k", size, size * 1e-6)
+        means.record_runs("k", size, size * 1e-6)
     assert sizes == [1, 9, 81, MOST]
     assert means.is_quick("k")
 
 
 def test_one_slow_run_makes_bundles_of_one_and_quick_runs_make_them_grow_again() -> None:
     means = RuntimeEstimates(BUDGET, MOST)
-    means.observe("k", 1000, 0.001)
-    assert means.size("k") == MOST
-    means.observe("k", 1, 5.0)
-    assert means.size("k") == 1
+    means.record_runs("k", 1000, 0.001)
+    assert means.bundle_size("k") == MOST
+    means.record_runs("k", 1, 5.0)
+    assert means.bundle_size("k") == 1
     assert not means.is_quick("k")
     sizes = []
     for _ in range(60):
-        means.observe("k", 1, 1e-6)
-        sizes.append(means.size("k"))
+        means.record_runs("k", 1, 1e-6)
+        sizes.append(means.bundle_size("k"))
     assert sizes == sorted(sizes)
     assert sizes[-1] == MOST
 
 
 def test_handlers_do_not_share_their_means() -> None:
     means = RuntimeEstimates(BUDGET, MOST)
-    means.observe("quick", 100, 0.0001)
-    means.observe("slow", 1, 9.0)
-    assert (means.size("quick"), means.size("slow")) == (MOST, 1)
+    means.record_runs("quick", 100, 0.0001)
+    means.record_runs("slow", 1, 9.0)
+    assert (means.bundle_size("quick"), means.bundle_size("slow")) == (MOST, 1)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 5e-324, 1e-310])
 def test_a_clock_too_coarse_to_measure_means_quick(seconds: float) -> None:
     means = RuntimeEstimates(BUDGET, MOST)
-    means.observe("k", 1000, seconds)
-    assert means.size("k") == MOST
+    means.record_runs("k", 1000, seconds)
+    assert means.bundle_size("k") == MOST

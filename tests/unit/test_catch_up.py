@@ -66,7 +66,7 @@ def test_exactly_at_its_grace_it_still_runs() -> None:
             mode=NONE,
             bound=1,
         )
-        assert found.run == minutes(*run)
+        assert found.to_fire == minutes(*run)
         assert (found.misfire is None) == bool(run)
 
 
@@ -117,7 +117,7 @@ def test_every_firing_is_run_or_counted_as_missed(
     )
     due = list(EVERY_MINUTE.between(max(until, changed), now))
     missed = found.misfire.count if found.misfire else 0
-    assert list(found.run) == due[missed:]
+    assert list(found.to_fire) == due[missed:]
     if found.misfire:
         assert (found.misfire.first, found.misfire.last) == (due[0], due[missed - 1])
     old = sum(now - t > grace for t in due)

@@ -106,12 +106,12 @@ def test_the_policy_decides_what_becomes_of_a_run(
     cause = Cause.TIMEOUT if outcome is CallOutcome.TIMEOUT else Cause.ERROR
     run = FinishedRun(
         id=1, fence=1, status=TaskState.RUNNING, batch_id=None, attempt=1, retry_time=0,
-        failures=failures, deaths=0, due_at=0, retry=policy.as_retry(), of_job=True,
+        failures=failures, deaths=0, due_at=0, retry=policy.as_retry(), is_job_run=True,
         outcome=RunOutcome(RunEnd.ERROR, final=not policy.wants(outcome, code), cause=cause),
         handler=HandlerSpec("http", "http"), worker="worker-1",
     )  # fmt: skip
     verdict = decide_release(run, RetryLimits(2, 3), cancelled=False, now=0, chance=0.5)
-    assert verdict.again is again
+    assert verdict.runs_again is again
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class QueueAndModel(RuleBasedStateMachine):
         one = due(id, key, priority, due_at)
         known = any(other.id == id for other in self.model)
         full = len(self.model) == CAPACITY
-        assert self.queue.offer(one) is (known or not full)
+        assert self.queue.add(one) is (known or not full)
         if not known and not full:
             self.model.append(one)
 
@@ -63,14 +63,14 @@ class QueueAndModel(RuleBasedStateMachine):
 
     @rule(keys=st.sets(st.sampled_from(KEYS)))
     def drop(self, keys: set[str]) -> None:
-        dropped = self.queue.drop(keys)
+        dropped = self.queue.remove_handlers(keys)
         assert sorted(dropped) == sorted(one.id for one in self.of(*keys))
         self.model = [one for one in self.model if one.key not in keys]
 
     @rule(keys=st.lists(st.sampled_from((*KEYS, "nobody/knows"))))
     def head(self, keys: list[str]) -> None:
         wanted = self.of(*keys)
-        assert self.queue.head(keys) == (wanted[0] if wanted else None)
+        assert self.queue.most_urgent(keys) == (wanted[0] if wanted else None)
 
     @invariant()
     def they_agree(self) -> None:
@@ -79,7 +79,7 @@ class QueueAndModel(RuleBasedStateMachine):
         ids = {one.id for one in self.model}
         assert all((id in self.queue) is (id in ids) for id in range(13))
         counts = {key: len(self.of(key)) for key in KEYS}
-        assert self.queue.waiting() == {key: n for key, n in counts.items() if n}
+        assert self.queue.count_by_handler() == {key: n for key, n in counts.items() if n}
 
 
 TestQueueAndModel = QueueAndModel.TestCase
@@ -88,15 +88,15 @@ TestQueueAndModel.settings = settings(max_examples=50, stateful_step_count=30, d
 
 def test_what_is_queued_is_not_queued_twice() -> None:
     queue = ReadyQueue(10)
-    assert queue.offer(due(1))
-    assert queue.offer(due(1, priority=9))
+    assert queue.add(due(1))
+    assert queue.add(due(1, priority=9))
     assert len(queue) == 1
     assert queue.pop(KEYS[0]).priority == 5
 
 
 def test_a_full_queue_refuses_and_loses_nothing() -> None:
     queue = ReadyQueue(2)
-    assert queue.offer(due(1)) and queue.offer(due(2))
-    assert not queue.offer(due(3, priority=9))
+    assert queue.add(due(1)) and queue.add(due(2))
+    assert not queue.add(due(3, priority=9))
     assert [queue.pop(KEYS[0]).id, queue.pop(KEYS[0]).id] == [1, 2]
-    assert queue.offer(due(3))
+    assert queue.add(due(3))

@@ -154,7 +154,7 @@ def test_a_fixed_delay_counts_from_the_end_of_the_run() -> None:
     assert schedule.next_after(NOON + 7) == NOON + 7 + 90 * US
     # Nothing is known ahead, so nothing is stored ahead, and nothing can be missed.
     assert list(schedule.between(0, NOON)) == []
-    assert schedule.tally(0, NOON, 10) == FiringCount()
+    assert schedule.count_firings(0, NOON, 10) == FiringCount()
 
 
 def test_a_fixed_delay_keeps_to_starts_at_and_ends_at() -> None:
@@ -210,7 +210,7 @@ def test_a_tally_is_what_counting_gives(text: str, after: int, length: int, keep
     schedule = Schedule.parse(text, "Europe/Berlin")
     start = us("2024-10-26") + after
     found = list(schedule.between(start, start + length))
-    tally = schedule.tally(start, start + length, keep)
+    tally = schedule.count_firings(start, start + length, keep)
     assert tally.count == len(found)
     assert tally.first == (found[0] if found else 0)
     assert list(tally.newest) == found[max(len(found) - keep, 0) :]
@@ -218,7 +218,7 @@ def test_a_tally_is_what_counting_gives(text: str, after: int, length: int, keep
 
 def test_a_year_of_seconds_is_counted() -> None:
     end = us("2025-01-01")
-    tally = Schedule.parse("* * * * * *", "Europe/Berlin").tally(us("2024-01-01"), end, 2)
+    tally = Schedule.parse("* * * * * *", "Europe/Berlin").count_firings(us("2024-01-01"), end, 2)
     assert tally == FiringCount(366 * 86_400, us("2024-01-01T00:00:01"), (end - US, end))
 
 

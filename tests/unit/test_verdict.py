@@ -108,7 +108,7 @@ def test_every_verdict_is_a_legal_move_that_fits_into_its_columns(case: dict[str
     verdict = decide(case)
     assert verdict.status in TRANSITIONS[case["run"].status]
     assert verdict.due_at is None or NOW <= verdict.due_at < COLUMN
-    assert verdict.again == (verdict.status in (S.PENDING, S.ROLLBACK_PENDING))
+    assert verdict.runs_again == (verdict.status in (S.PENDING, S.ROLLBACK_PENDING))
     if verdict.status in (S.FAIL, S.ROLLBACK_FAIL, S.CANCEL):
         assert verdict.cause is not None
 
@@ -253,8 +253,8 @@ def test_the_handlers_choice_on_death(choice: OnDeath, status: S) -> None:
 )
 def test_backoff_is_within_its_bounds(retry: Retry, failures: int, chance: float) -> None:
     seconds = retry.backoff(failures, chance)
-    assert 0 <= seconds <= retry.most * (1 + retry.jitter) * (1 + 1e-9)
-    first = min(retry.delay, retry.most)
+    assert 0 <= seconds <= retry.max_delay * (1 + retry.jitter) * (1 + 1e-9)
+    first = min(retry.delay, retry.max_delay)
     assert seconds >= first * (1 - retry.jitter) * (1 - 1e-9)
 
 

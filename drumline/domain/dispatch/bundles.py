@@ -1,7 +1,7 @@
-"""How large a bundle may be: as much work as fits into a few milliseconds.
+"""How many tasks a bundle may hold: as many as fit into a few milliseconds of work.
 
-A handler that was never seen gets bundles of one. Its bundles grow as its running mean becomes
-known, and shrink to one as soon as it turns out slow, so that nobody waits behind a slow task.
+A handler without measured runs gets bundles of one task. Its bundles grow as runs are measured, and
+shrink to one task as soon as its mean exceeds the budget, so that no task waits behind a slow one.
 """
 
 from __future__ import annotations
@@ -9,39 +9,41 @@ from __future__ import annotations
 import math
 
 GROWTH = 8
-"""A bundle has at most this many times as many tasks as runs have been measured, plus one."""
+"""A bundle holds at most this many tasks for each measured run, plus one."""
 WEIGHT = 0.2
+"""Of the latest mean in the running mean, when it is lower."""
 
 
 class RuntimeEstimates:
-    """The running mean of each handler's seconds, and what follows from it."""
+    """The running mean of each handler's run time, and the bundle sizes that follow from it."""
 
-    def __init__(self, budget: float, most: int) -> None:
+    def __init__(self, budget: float, max_tasks: int) -> None:
         self.budget = budget
-        self.most = most
+        self.max_tasks = max_tasks
         self._means: dict[str, tuple[float, int]] = {}
 
-    def observe(self, key: str, runs: int, seconds: float) -> None:
-        """Learn from some runs. What got slower is believed at once, what got faster slowly."""
+    def record_runs(self, key: str, runs: int, seconds: float) -> None:
+        """Add measured runs. The mean follows a slower run at once and faster runs gradually."""
         if runs <= 0 or not 0 <= seconds < math.inf:
-            return  # a number that no clock gave
+            return  # not a measurement: the numbers come from another process
         latest = seconds / runs
         mean, seen = self._means.get(key, (latest, 0))
         mean = latest if latest > mean else mean + (latest - mean) * WEIGHT
         self._means[key] = (mean, min(seen + runs, 1_000_000))
 
-    def seconds(self, key: str) -> float:
-        """What one run is expected to take; a handler never seen may take for ever."""
-        return self._means[key][0] if key in self._means else float("inf")
+    def expected_seconds(self, key: str) -> float:
+        """The expected time of one run; infinite for a handler without measured runs."""
+        return self._means[key][0] if key in self._means else math.inf
 
-    def size(self, key: str) -> int:
-        """How many tasks of this handler make a bundle."""
+    def bundle_size(self, key: str) -> int:
+        """How many tasks of this handler one bundle may hold."""
         if key not in self._means:
             return 1
         mean, seen = self._means[key]
-        fitting = self.most if mean * self.most <= self.budget else int(self.budget / mean)
+        fits_all = mean * self.max_tasks <= self.budget
+        fitting = self.max_tasks if fits_all else int(self.budget / mean)
         return max(1, min(fitting, 1 + GROWTH * seen))
 
     def is_quick(self, key: str) -> bool:
-        """May another bundle wait behind one of these?"""
-        return self.seconds(key) < self.budget
+        """Whether another bundle may be queued behind one of this handler."""
+        return self.expected_seconds(key) < self.budget

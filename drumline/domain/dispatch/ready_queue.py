@@ -1,4 +1,4 @@
-"""The dispatcher's ready-queue: bounded, each task once, the most urgent first."""
+"""The dispatcher's queue of due tasks: bounded, without duplicates, the most urgent first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drumline.domain.task import DueTask
 
 
 class ReadyQueue:
-    """One heap a handler, so that a worker is asked only for what it can run."""
+    """One heap for each handler, so that a worker gets only tasks that it can run."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -26,8 +26,8 @@ class ReadyQueue:
     def room(self) -> int:
         return self.capacity - len(self._queued)
 
-    def offer(self, due: DueTask) -> bool:
-        """Take a task in. False: the queue is full. A task that is here already is not doubled."""
+    def add(self, due: DueTask) -> bool:
+        """Queue a task, unless it is queued already. False: the queue is full."""
         if due.id in self._queued:
             return True
         if len(self._queued) >= self.capacity:
@@ -37,13 +37,13 @@ class ReadyQueue:
         heapq.heappush(self._heaps.setdefault(due.key, []), entry)
         return True
 
-    def head(self, keys: Iterable[str]) -> DueTask | None:
-        """The most urgent task of these handlers."""
+    def most_urgent(self, keys: Iterable[str]) -> DueTask | None:
+        """The most urgent queued task of these handlers."""
         heaps = [heap for key in keys if (heap := self._heaps.get(key))]
         return min(heaps, key=lambda heap: heap[0][:3])[0][3] if heaps else None
 
     def pop(self, key: str) -> DueTask:
-        """Take out a handler's most urgent task."""
+        """Remove and return the most urgent task of a handler."""
         heap = self._heaps[key]
         due = heapq.heappop(heap)[3]
         self._queued.discard(due.id)
@@ -51,14 +51,14 @@ class ReadyQueue:
             del self._heaps[key]
         return due
 
-    def waiting(self) -> dict[str, int]:
-        """How many tasks of each handler are queued."""
+    def count_by_handler(self) -> dict[str, int]:
+        """The number of queued tasks of each handler."""
         return {key: len(heap) for key, heap in self._heaps.items()}
 
-    def drop(self, keys: Collection[str]) -> list[int]:
-        """Throw out handlers that are paused; their tasks are still in the database."""
-        dropped = []
+    def remove_handlers(self, keys: Collection[str]) -> list[int]:
+        """Remove the tasks of paused handlers; they are still due in the database. Their ids."""
+        removed = []
         for key in [key for key in self._heaps if key in keys]:
-            dropped += [entry[2] for entry in self._heaps.pop(key)]
-        self._queued.difference_update(dropped)
-        return dropped
+            removed += [entry[2] for entry in self._heaps.pop(key)]
+        self._queued.difference_update(removed)
+        return removed

@@ -216,7 +216,7 @@ class FiringSource(Protocol):
 
     def between(self, start_us: int, end_us: int) -> Iterator[int]: ...
 
-    def tally(self, start_us: int, end_us: int, keep: int) -> FiringCount: ...
+    def count_firings(self, start_us: int, end_us: int, keep: int) -> FiringCount: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class ListedFirings:
     def between(self, start_us: int, end_us: int) -> Iterator[int]:
         return (t for t in self.times if start_us < t <= end_us)
 
-    def tally(self, start_us: int, end_us: int, keep: int) -> FiringCount:
+    def count_firings(self, start_us: int, end_us: int, keep: int) -> FiringCount:
         times = tuple(self.between(start_us, end_us))
         if not times:
             return FiringCount()
@@ -251,7 +251,7 @@ class Misfire:
 
 @dataclass(frozen=True, slots=True)
 class CatchUpPlan:
-    run: tuple[int, ...]
+    to_fire: tuple[int, ...]
     """Scheduled times to fire now, ascending; each still has to pass decide()."""
     misfire: Misfire | None
 
@@ -275,7 +275,7 @@ def plan_catch_up(
     start = max(fired_until, changed_at)
     too_late = max(now - grace_us - 1, start)
     keep = {CatchUpMode.NONE: 0, CatchUpMode.COMPACT: 1, CatchUpMode.FULL: bound}[mode]
-    missed = firings.tally(start, too_late, keep + 1)
+    missed = firings.count_firings(start, too_late, keep + 1)
     kept = missed.newest[max(len(missed.newest) - keep, 0) :]
     gone = missed.count - len(kept)
     misfire = None

@@ -165,7 +165,7 @@ class Schedule:
         """The firings in (start_us, end_us] that are known ahead, ascending, the first `limit`."""
         return islice(firings_of(self._spans(start_us, end_us)), limit)
 
-    def tally(self, start_us: int, end_us: int, keep: int) -> FiringCount:
+    def count_firings(self, start_us: int, end_us: int, keep: int) -> FiringCount:
         """Count the firings in (start_us, end_us] and keep the newest.
 
         Goes by spans: a year of a job that fires every second is 8,760 steps, not 31 million.

@@ -79,7 +79,7 @@ def after_runs(
         verdict = verdicts[run.id]
         if verdict.status not in (TaskState.FAIL, TaskState.ROLLBACK_FAIL):
             continue
-        if run.of_job:
+        if run.is_job_run:
             told.setdefault(run.id, []).append(AlarmEvent.JOB_FAILED)
         if verdict.cause is Cause.QUARANTINED:
             told.setdefault(run.id, []).append(AlarmEvent.QUARANTINE)

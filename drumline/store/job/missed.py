@@ -75,7 +75,7 @@ def settle(tx: Tx, job_id: int, bound: int) -> Misfire | None:
         )
         tx.execute(insert(task).values(**_missed_row(tx, row, missed.misfire)))
     if row.fired_until < tx.now:
-        missing = [t for t in missed.run if t > row.fired_until]
+        missing = [t for t in missed.to_fire if t > row.fired_until]
         if not materialise(tx, [Plan(row, missing, tx.now)]):
             raise RaceLost
     return missed.misfire
@@ -104,9 +104,9 @@ class _Gap:
         yield from self.known.between(start_us, end_us)
         yield from self.schedule.between(max(start_us, self.fired_until), end_us)
 
-    def tally(self, start_us: int, end_us: int, keep: int) -> FiringCount:
-        older = self.known.tally(start_us, end_us, keep)
-        newer = self.schedule.tally(max(start_us, self.fired_until), end_us, keep)
+    def count_firings(self, start_us: int, end_us: int, keep: int) -> FiringCount:
+        older = self.known.count_firings(start_us, end_us, keep)
+        newer = self.schedule.count_firings(max(start_us, self.fired_until), end_us, keep)
         newest = (older.newest + newer.newest)[-keep:]
         return FiringCount(older.count + newer.count, older.first or newer.first, newest)
 

@@ -81,7 +81,7 @@ def ended(
         deaths=row.deaths,
         due_at=row.due_at,
         retry=None if row.retry is None else msgspec.json.decode(row.retry, type=Retry),
-        of_job=row.job_id is not None,
+        is_job_run=row.job_id is not None,
         outcome=outcome,
         handler=specs.get(key, HandlerSpec(row.target_type, row.type)),
         worker=worker,

@@ -234,7 +234,7 @@ def _settle(
             "failures": verdict.failures,
             "deaths": verdict.deaths,
         }
-        if verdict.again and verdict.cause is None:
+        if verdict.runs_again and verdict.cause is None:
             _changed_all(tx, _GIVE_BACK, group, values)
             continue
         values |= {"cause": verdict.cause, "info": verdict.info}
@@ -269,7 +269,7 @@ def _without_result(verdict: ReleaseDecision) -> ReleaseDecision:
 def _next_owner(verdict: ReleaseDecision) -> int:
     if verdict.status is TaskState.WAITING_CALLBACK:
         return CALLER
-    return ANYONE if verdict.again else NOBODY
+    return ANYONE if verdict.runs_again else NOBODY
 
 
 _MINE = (
