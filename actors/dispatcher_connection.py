@@ -1,4 +1,4 @@
-"""A peer's link to the dispatcher: says hello, beats, and starts anew after silence."""
+"""A peer's connection to the dispatcher: registers, sends heartbeats, reconnects after silence."""
 
 from __future__ import annotations
 
@@ -25,38 +25,40 @@ from protocol.messages import (
 log = structlog.get_logger()
 
 CONNECT_SECONDS = 0.005
-HELLO_SECONDS = 0.2
+"""First wait between attempts to send Register before the socket is connected; it doubles."""
+REGISTER_SECONDS = 0.2
 
 
 class DispatcherConnection:
-    """One DEALER at a time. `connected` is called with each new welcome."""
+    """One DEALER at a time. `on_registered` is called after each new registration."""
 
     def __init__(
         self,
         loop: EventLoop,
         endpoint: str,
-        hello: Callable[[], Register],
+        registration: Callable[[], Register],
         receive: Callable[[AnyMessage], None],
-        beat: Callable[[], Heartbeat] = Heartbeat,
-        connected: Callable[[], None] = lambda: None,
+        heartbeat: Callable[[], Heartbeat] = Heartbeat,
+        on_registered: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
         self._endpoint = endpoint
-        self._hello = hello
+        self._registration = registration
         self._receive = receive
-        self._beat = beat
-        self._connected = connected
+        self._heartbeat = heartbeat
+        self._on_registered = on_registered
         self._context = sockets.context()
         self._socket = sockets.connected_dealer(self._context, endpoint)
         self.epoch = 0
-        self._heard = loop.now()
-        self._expire = 5.0
-        self._beats: Timer | None = None
-        loop.add_reader(self._socket, self._readable)
-        loop.call_later(0, self._knock)
+        """The dispatcher's epoch; 0 while not registered."""
+        self._last_message = loop.now()
+        self._expire_seconds = 5.0
+        self._heartbeat_timer: Timer | None = None
+        loop.add_reader(self._socket, self._receive_messages)
+        loop.call_later(0, self._send_register)
 
     def send(self, message: Message) -> bool:
-        """Send if the dispatcher is there; False if not. Never waits."""
+        """Send without waiting; False if the dispatcher is not connected."""
         try:
             self._socket.send(codec.encode(message), zmq.DONTWAIT)
             return True
@@ -64,23 +66,23 @@ class DispatcherConnection:
             return False
 
     def close(self) -> None:
-        """Say goodbye; whatever is still to be sent gets a moment to leave."""
+        """Unregister; queued messages get half a second to be sent."""
         if self.epoch:
             self.send(Unregister())
         self._loop.remove_reader(self._socket)
         self._socket.close(linger=500)
         self._context.term()
 
-    def _knock(self, wait: float = CONNECT_SECONDS) -> None:
-        """Say hello until welcomed; soon again while there is no connection to say it over."""
+    def _send_register(self, wait: float = CONNECT_SECONDS) -> None:
+        """Send Register until Registered comes; more often while the socket is not connected."""
         if not self.epoch:
-            if self.send(self._hello()):
-                wait = HELLO_SECONDS
-            again = partial(self._knock, min(2 * wait, HELLO_SECONDS))
-            self._loop.call_later(wait * random.uniform(0.5, 1.5), again)
+            if self.send(self._registration()):
+                wait = REGISTER_SECONDS
+            retry = partial(self._send_register, min(2 * wait, REGISTER_SECONDS))
+            self._loop.call_later(wait * random.uniform(0.5, 1.5), retry)
 
-    def _readable(self) -> None:
-        self._heard = self._loop.now()
+    def _receive_messages(self) -> None:
+        self._last_message = self._loop.now()
         while True:
             try:
                 frame = self._socket.recv(zmq.DONTWAIT)
@@ -89,49 +91,51 @@ class DispatcherConnection:
             try:
                 message = codec.decode(frame)
             except DecodeError as error:
-                log.warning("A message could not be read.", action="bad_frame", error=str(error))
+                log.warning("Invalid message ignored", action="bad_frame", error=str(error))
                 continue
             match message:
                 case Registered():
-                    self._welcomed(message)
+                    self._registered(message)
                 case RegisterAgain():
-                    self.restart()
+                    self.register_again()
                 case Heartbeat():
                     pass
                 case _:
                     self._receive(message)
 
-    def _welcomed(self, message: Registered) -> None:
+    def _registered(self, message: Registered) -> None:
         if self.epoch == message.epoch:
             return
         self.epoch = message.epoch
-        self._expire = message.expire_seconds
-        if self._beats is not None:
-            self._beats.cancel()
-        self._beats = self._loop.call_every(message.beat_seconds, self._tick)
-        self._connected()
+        self._expire_seconds = message.expire_seconds
+        if self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
+        self._heartbeat_timer = self._loop.call_every(
+            message.heartbeat_seconds, self._send_heartbeat
+        )
+        self._on_registered()
 
-    def _tick(self) -> None:
-        if self._loop.now() - self._heard > self._expire:
-            log.warning("The dispatcher is silent; connecting anew.", action="link_lost")
-            self._renew()
+    def _send_heartbeat(self) -> None:
+        if self._loop.now() - self._last_message > self._expire_seconds:
+            log.warning("Dispatcher silent; reconnecting", action="dispatcher_silent")
+            self._reconnect()
         else:
-            self.send(self._beat())
+            self.send(self._heartbeat())
 
-    def _renew(self) -> None:
-        """A new socket and a new identity: what the old one still had in its queues is void."""
+    def _reconnect(self) -> None:
+        """Open a new socket with a new routing id: messages queued in the old one are void."""
         self._loop.remove_reader(self._socket)
         self._socket.close(linger=0)
         self._socket = sockets.connected_dealer(self._context, self._endpoint)
-        self._loop.add_reader(self._socket, self._readable)
-        self.restart()
+        self._loop.add_reader(self._socket, self._receive_messages)
+        self.register_again()
 
-    def restart(self) -> None:
-        """Say hello again: who we are, or what we hold, is not what the dispatcher believes."""
-        self._heard = self._loop.now()
-        if self._beats is not None:
-            self._beats.cancel()
-            self._beats = None
+    def register_again(self) -> None:
+        """Register again: the dispatcher's record of this peer is out of date."""
+        self._last_message = self._loop.now()
+        if self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
+            self._heartbeat_timer = None
         if self.epoch:
             self.epoch = 0
-            self._knock()
+            self._send_register()

@@ -1,4 +1,4 @@
-"""The event loop that all processes share: sockets, timers, signals, and words from threads."""
+"""The event loop of every process: sockets, timers, signals, and calls posted by threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Callback = Callable[[], object]
 
 
 class Timer:
-    """A call that is due at a time; cancel() takes it back."""
+    """A scheduled call; `cancel` prevents it."""
 
     __slots__ = ("at", "callback", "cancelled", "every")
 
@@ -39,7 +39,7 @@ class Timer:
 
 
 class EventLoop:
-    """One thread that waits for everything at once. Times are monotonic."""
+    """A single-threaded loop over one poller. Times are monotonic."""
 
     def __init__(self) -> None:
         self._poller = zmq.Poller()
@@ -50,35 +50,35 @@ class EventLoop:
         self._posted: deque[Callback] = deque()
         self._running = True
         self._signals: dict[int, Callback] = {}
-        self._seen: deque[int] = deque()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
-        self.add_reader(self._wake_out.fileno(), self._woken)
+        self._pending_signals: deque[int] = deque()
+        self._wakeup_in, self._wakeup_out = socket.socketpair()
+        self._wakeup_in.setblocking(False)
+        self._wakeup_out.setblocking(False)
+        self.add_reader(self._wakeup_out.fileno(), self._drain_wakeups)
 
     @staticmethod
     def now() -> float:
         return time.monotonic()
 
     def add_reader(self, source: Any, callback: Callback) -> None:
-        """Call back whenever a socket or file descriptor has something to read."""
+        """Call back whenever a socket or file descriptor is readable."""
         self._readers[source] = callback
-        self._register(source)
+        self._update_poller(source)
 
     def remove_reader(self, source: Any) -> None:
         self._readers.pop(source, None)
-        self._register(source)
+        self._update_poller(source)
 
     def add_writer(self, source: Any, callback: Callback) -> None:
-        """Call back whenever something can be written."""
+        """Call back whenever a socket or file descriptor is writable."""
         self._writers[source] = callback
-        self._register(source)
+        self._update_poller(source)
 
     def remove_writer(self, source: Any) -> None:
         self._writers.pop(source, None)
-        self._register(source)
+        self._update_poller(source)
 
-    def _register(self, source: Any) -> None:
+    def _update_poller(self, source: Any) -> None:
         flags = (zmq.POLLIN if source in self._readers else 0) | (
             zmq.POLLOUT if source in self._writers else 0
         )
@@ -94,52 +94,53 @@ class EventLoop:
         return self._schedule(Timer(self.now() + seconds, callback, seconds))
 
     def post(self, callback: Callback) -> None:
-        """From any thread: have the loop call this soon."""
+        """Have the loop call this soon. Callable from any thread."""
         self._posted.append(callback)
-        self._wake()
+        self._wake_up()
 
     def on_signal(self, number: int, callback: Callback) -> None:
-        """The signal handler only notes the signal; the callback runs in the loop."""
+        """Call back in the loop after a signal; the signal handler itself only records it."""
         self._signals[number] = callback
-        # Without the wake-up descriptor a poll that has begun sleeps on after the signal.
-        signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
-        signal.signal(number, lambda got, _: self._seen.append(got))
+        # Without the wake-up descriptor a poll in progress does not end at the signal.
+        signal.set_wakeup_fd(self._wakeup_in.fileno(), warn_on_full_buffer=False)
+        signal.signal(number, lambda number, _: self._pending_signals.append(number))
 
     def stop(self) -> None:
         self._running = False
-        self._wake()
+        self._wake_up()
 
     def close(self) -> None:
-        """After the run: give back what the loop itself holds."""
-        self._wake_in.close()
-        self._wake_out.close()
+        """Close the loop's own sockets, after `run` has returned."""
+        self._wakeup_in.close()
+        self._wakeup_out.close()
 
     def run(self) -> None:
         while self._running:
-            for source, flags in self._poller.poll(self._patience()):
-                # Looked up one by one: a callback may have removed the next.
+            for source, flags in self._poller.poll(self._poll_timeout()):
+                # Looked up one by one: an earlier callback may have removed a later one.
                 if flags & ~zmq.POLLOUT and (callback := self._readers.get(source)):
-                    self._guarded(callback)
+                    self._call(callback)
                 if flags & zmq.POLLOUT and (callback := self._writers.get(source)):
-                    self._guarded(callback)
-            while self._seen:
-                self._guarded(self._signals[self._seen.popleft()])
+                    self._call(callback)
+            while self._pending_signals:
+                self._call(self._signals[self._pending_signals.popleft()])
             while self._posted:
-                self._guarded(self._posted.popleft())
+                self._call(self._posted.popleft())
             self._fire_timers()
 
     def _schedule(self, timer: Timer) -> Timer:
         heapq.heappush(self._timers, (timer.at, next(self._order), timer))
         return timer
 
-    def _patience(self) -> int | None:
+    def _poll_timeout(self) -> int | None:
+        """Milliseconds until the next timer; None without timers."""
         while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
-        if self._posted or self._seen:
+        if self._posted or self._pending_signals:
             return 0
         if not self._timers:
             return None
-        # Rounded up: a poll that ends just before its timer would spin.
+        # Rounded up: a poll that ends just before its timer would busy-wait.
         return max(0, int((self._timers[0][0] - self.now()) * 1000) + 1)
 
     def _fire_timers(self) -> None:
@@ -151,21 +152,22 @@ class EventLoop:
             if timer.every is not None:
                 timer.at = now + timer.every
                 self._schedule(timer)
-            self._guarded(timer.callback)
+            self._call(timer.callback)
 
-    def _guarded(self, callback: Callback) -> None:
-        """A database that is away is a reason to try again later, not to die."""
+    def _call(self, callback: Callback) -> None:
+        """Run a callback. An unavailable database does not end the process: the work that was
+        interrupted comes again with its timer or message."""
         try:
             callback()
         except StoreUnavailable as error:
-            log.warning("The database is away; this is tried again.", action="store_unavailable",
+            log.warning("Database unavailable; will retry", action="store_unavailable",
                         error=str(error))  # fmt: skip
 
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):  # it may be full of wake-ups already
-            self._wake_in.send(b"\0")
+    def _wake_up(self) -> None:
+        with suppress(BlockingIOError):  # a wake-up is pending already
+            self._wakeup_in.send(b"\0")
 
-    def _woken(self) -> None:
+    def _drain_wakeups(self) -> None:
         with suppress(BlockingIOError):
-            while os.read(self._wake_out.fileno(), 4096):
+            while os.read(self._wakeup_out.fileno(), 4096):
                 pass

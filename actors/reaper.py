@@ -59,7 +59,7 @@ class Reaper:
         self.link = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
-            hello=lambda: Register("reaper", "reaper", os.getpid()),
+            registration=lambda: Register("reaper", "reaper", os.getpid()),
             receive=lambda message: None,
         )
         loop.on_signal(signal.SIGTERM, loop.stop)
@@ -71,7 +71,7 @@ class Reaper:
         now = self.loop.now()
         if now - self.reached > self.settings.dead_after / 2:
             # We could not see them, so they could not show themselves: begin again.
-            self.watch.excuse(now)
+            self.watch.restart(now)
         try:
             region = self.settings.region
             living = self.database.read(lambda tx: keepers.alive(tx, region), tries=1)
@@ -81,7 +81,7 @@ class Reaper:
             raise
         self.reached = self.loop.now()
         self.note(living)
-        silent = set(self.watch.look(self.reached))
+        silent = set(self.watch.silent_peers(self.reached))
         for keeper in living:
             if keeper.id in silent or self.is_gone(keeper):
                 self.bury(keeper)
@@ -96,7 +96,7 @@ class Reaper:
         for keeper in living:
             if self.beats.get(keeper.id) != keeper.beat:
                 self.beats[keeper.id] = keeper.beat
-                self.watch.heard(keeper.id, self.reached)
+                self.watch.record_message(keeper.id, self.reached)
         self.local = {k.id: (k.pid, k.pid_started) for k in living if self.is_local(k)}
 
     def is_local(self, keeper: Row[Any]) -> bool:

@@ -37,6 +37,7 @@ from protocol.messages import (
     Feed,
     FeedRequest,
     Register,
+    RequestKind,
     Trigger,
 )
 
@@ -79,9 +80,9 @@ class Scanner:
         self.link = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
-            hello=lambda: Register("scanner", "scanner", os.getpid()),
+            registration=lambda: Register("scanner", "scanner", os.getpid()),
             receive=self.receive,
-            connected=self.forget,
+            on_registered=self.forget,
         )
         loop.on_signal(signal.SIGTERM, loop.stop)
         loop.call_every(settings.upkeep_interval, self.timed)
@@ -110,8 +111,8 @@ class Scanner:
 
     def told_room(self, message: FeedRequest) -> None:
         moved = message.finished != self.finished
-        self.fed.difference_update(message.left)
-        self.parts.difference_update(message.left)
+        self.fed.difference_update(message.removed)
+        self.parts.difference_update(message.removed)
         self.room, self.queued, self.finished = message.room, message.queued, message.finished
         if moved and not self.queued:
             self.upkeep_asked = True
@@ -243,7 +244,7 @@ class Scanner:
             metrics.stalls.inc()
             log.warning("The queue grows and nothing ends; the workers are recycled.",
                         action="stall", queued=self.queued)  # fmt: skip
-            self.link.send(DispatcherRequest(0, "recycle"))
+            self.link.send(DispatcherRequest(0, RequestKind.RECYCLE))
             self.restart()
         self.upkeep()
 

@@ -30,7 +30,7 @@ from drumline.store.job import decisions, firings, jobs, missed
 from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
 from drumline.telemetry import metrics
-from protocol.messages import AnyMessage, DispatcherRequest, Register, Trigger
+from protocol.messages import AnyMessage, DispatcherRequest, Register, RequestKind, Trigger
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class Ticker:
         self.link = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
-            hello=lambda: Register("ticker", "ticker", os.getpid()),
+            registration=lambda: Register("ticker", "ticker", os.getpid()),
             receive=self.receive,
         )
         loop.on_signal(signal.SIGTERM, loop.stop)
@@ -265,7 +265,7 @@ class Ticker:
             if decision.state is TaskState.SCHEDULED:
                 self.queues = self.kept_up(self.queues, True, QUEUE_SECONDS, self.start_queued)
             for task_id in decision.cancel:
-                self.link.send(DispatcherRequest(0, "kill", task_id=task_id))
+                self.link.send(DispatcherRequest(0, RequestKind.KILL, task_id=task_id))
             log.info("A firing was decided.", action="firing", job_id=job_id, task_id=firing_id,
                      state=decision.state.value, reason=decision.reason)  # fmt: skip
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from drumline.errors import Conflict, SchemaMismatch, WrongUse
 
@@ -126,7 +126,7 @@ def _change(
     settings = config.load()
     if region is not None:
         settings = msgspec.structs.replace(settings, region=region)
-    context = Context(settings, None, ask=_no_gateway, ring=lambda: None)
+    context = Context(settings, None, dispatcher=_NoDispatcher(), ring=lambda: None)
     try:
         command = read(kind, msgspec.to_builtins(arguments, str_keys=True))
     except (TypeError, RecursionError) as error:
@@ -142,8 +142,13 @@ def _change(
         ) from None
 
 
-def _no_gateway(*_: object, **__: object) -> dict[str, Any]:
-    raise WrongUse(reason="there is no gateway inside a transaction")
+class _NoDispatcher:
+    """Inside a caller's transaction there is no gateway to send requests."""
+
+    def _refuse(self, *_: object) -> Never:
+        raise WrongUse(reason="there is no gateway inside a transaction")
+
+    queue_status = worker_statuses = drain_worker = kill_task = _refuse
 
 
 # --- the caller's transaction --------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""One codec: a version byte, then one MessagePack array whose first element names the message."""
+"""Encodes and decodes messages: a version byte, then a MessagePack array that begins with the
+message's name."""
 
 from __future__ import annotations
 
@@ -9,19 +10,19 @@ from protocol.messages import VERSION, AnyMessage, Message
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
-_HEAD = bytes([VERSION])
+_VERSION_BYTE = bytes([VERSION])
 
 
 def encode(message: Message) -> bytes:
-    return _HEAD + _encoder.encode(message)
+    return _VERSION_BYTE + _encoder.encode(message)
 
 
 def decode(frame: bytes) -> AnyMessage:
-    """The message in a frame. Whatever else is in it, there is one error."""
+    """Decode a frame. Every invalid frame raises DecodeError."""
     if not frame:
         raise DecodeError(reason="the frame is empty")
     if frame[0] != VERSION:
-        raise DecodeError(reason=f"protocol version {frame[0]}, this is version {VERSION}")
+        raise DecodeError(reason=f"protocol version {frame[0]}, expected version {VERSION}")
     try:
         return _decoder.decode(memoryview(frame)[1:])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

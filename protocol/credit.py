@@ -1,8 +1,9 @@
-"""Credit: what a worker may be sent, from the absolute state that it reports.
+"""Credit: which tasks a worker holds and which bundles it has confirmed, on both sides.
 
-The sender numbers its bundles and keeps each until the worker says that it came. The worker says
-in every message the last number it received and, with each beat, all that it holds. So a lost
-bundle is sent again, a doubled one is ignored, and a lost Done is made good by the next beat.
+The sender numbers its bundles and keeps each until the worker confirms it. Every message from the
+worker names the last bundle received, and every heartbeat names all tasks it holds. So a lost
+bundle is sent again, a doubled one is ignored, and the next heartbeat makes up for a lost
+TasksReleased.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 class BundleSender(Generic[T]):
-    """The dispatcher's half for one worker: which tasks it has, and what it has not confirmed."""
+    """The dispatcher's side for one worker: the tasks it holds and the unconfirmed bundles."""
 
     def __init__(self, held: Collection[int] = ()) -> None:
         self.held: set[int] = set(held)
@@ -22,8 +23,8 @@ class BundleSender(Generic[T]):
         self._confirmed = 0
         self._unconfirmed: dict[int, tuple[float, frozenset[int], T]] = {}
 
-    def send(self, task_ids: Collection[int], now: float) -> int:
-        """The number for a new bundle of these tasks."""
+    def next_number(self, task_ids: Collection[int]) -> int:
+        """The number of a new bundle. Its tasks count as held from now on."""
         self._number += 1
         self.held.update(task_ids)
         return self._number
@@ -33,27 +34,29 @@ class BundleSender(Generic[T]):
         self._unconfirmed[number] = (now, frozenset(task_ids), bundle)
 
     def confirm(self, received: int) -> None:
+        """The worker has received every bundle up to this number."""
         self._confirmed = max(self._confirmed, received)
         for number in [n for n in self._unconfirmed if n <= received]:
             del self._unconfirmed[number]
 
-    def done(self, task_ids: Collection[int]) -> set[int]:
-        """Tasks that left the worker; those that it was known to have."""
-        gone = self.held.intersection(task_ids)
-        self.held -= gone
-        return gone
+    def remove(self, task_ids: Collection[int]) -> set[int]:
+        """Remove tasks that the worker released; returns those that it was known to hold."""
+        removed = self.held.intersection(task_ids)
+        self.held -= removed
+        return removed
 
     def reconcile(self, received: int, reported: Collection[int]) -> set[int]:
-        """Believe the worker: what it neither holds nor may still be on its way to it has left."""
+        """Take over the held tasks of a heartbeat; returns the tasks that have left the worker:
+        neither reported nor in an unconfirmed bundle."""
         if received < self._confirmed:
-            return set()  # from before a bundle of which it has told us since
+            return set()  # older than a message that confirmed a later bundle
         self.confirm(received)
-        on_the_way: set[int] = set()
+        in_flight: set[int] = set()
         for _, ids, _ in self._unconfirmed.values():
-            on_the_way |= ids
-        gone = self.held - set(reported) - on_the_way
-        self.held = (self.held & on_the_way) | set(reported)
-        return gone
+            in_flight |= ids
+        removed = self.held - set(reported) - in_flight
+        self.held = (self.held & in_flight) | set(reported)
+        return removed
 
     def overdue(self, now: float, after: float) -> list[T]:
         """Bundles to send again, each with its old number."""
@@ -67,14 +70,15 @@ class BundleSender(Generic[T]):
 
 
 class BundleReceiver:
-    """The worker's half: each bundle once, whatever is repeated."""
+    """The worker's side: accepts each bundle once."""
 
     def __init__(self) -> None:
         self.received = 0
+        """Every bundle up to this number has been received."""
         self._ahead: set[int] = set()
 
     def accept(self, number: int) -> bool:
-        """Is this bundle new?"""
+        """Record a bundle; False if it was received before."""
         if number <= self.received or number in self._ahead:
             return False
         self._ahead.add(number)

@@ -1,7 +1,7 @@
-"""Who is alive, as a pure function of when each was heard and of a monotonic clock.
+"""Detects silent peers: a pure function of the times of their messages on a monotonic clock.
 
-The watcher's own pauses are taken into account: if it did not look for a while (it was stopped,
-or its machine slept), nobody is judged by the time that it missed.
+The watcher's own pauses do not count: if it did not check for a while (it was stopped, or the
+machine slept), the time of every peer starts again.
 """
 
 from __future__ import annotations
@@ -13,32 +13,28 @@ Peer = TypeVar("Peer", bound=Hashable)
 
 
 class SilenceDetector(Generic[Peer]):
-    """Remembers when each peer was last heard, and says who has been silent for too long."""
+    """Records the last message of each peer, and says which peers exceed the silence limit."""
 
     def __init__(self, limit: float, longest_gap: float) -> None:
         self.limit = limit
         self.longest_gap = longest_gap
-        self._heard: dict[Peer, float] = {}
-        self._looked: float | None = None
+        """A longer time between two checks means that the watcher itself was paused."""
+        self._last_message: dict[Peer, float] = {}
+        self._last_check: float | None = None
 
-    def heard(self, peer: Peer, now: float) -> None:
-        self._heard[peer] = now
+    def record_message(self, peer: Peer, now: float) -> None:
+        self._last_message[peer] = now
 
     def forget(self, peer: Peer) -> None:
-        self._heard.pop(peer, None)
+        self._last_message.pop(peer, None)
 
-    def excuse(self, now: float) -> None:
-        """Start everyone's time again: the watcher could not have heard them."""
-        self._heard = dict.fromkeys(self._heard, now)
+    def restart(self, now: float) -> None:
+        """Start the time of all peers again: the watcher could not have received messages."""
+        self._last_message = dict.fromkeys(self._last_message, now)
 
-    def silence(self, peer: Peer, now: float) -> float:
-        """Seconds since a peer was heard; unknown peers have been silent for ever."""
-        heard = self._heard.get(peer)
-        return float("inf") if heard is None else now - heard
-
-    def look(self, now: float) -> list[Peer]:
-        """Those who have been silent for longer than the limit."""
-        if self._looked is not None and now - self._looked > self.longest_gap:
-            self.excuse(now)
-        self._looked = now
-        return [peer for peer, heard in self._heard.items() if now - heard > self.limit]
+    def silent_peers(self, now: float) -> list[Peer]:
+        """Peers that have been silent for longer than the limit."""
+        if self._last_check is not None and now - self._last_check > self.longest_gap:
+            self.restart(now)
+        self._last_check = now
+        return [peer for peer, at in self._last_message.items() if now - at > self.limit]

@@ -1,15 +1,16 @@
 """Every message between Drumline's processes. SPEC.md says when each is sent and why.
 
-A message is a hint: it may be lost, doubled or late. So each one either carries the sender's
-whole state in what it talks about, or asks for something that the database will check.
+A message may be lost, doubled or late. So each one either carries the sender's complete state of
+its subject, or asks for something that the database will check.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
 
 import msgspec
 
+from drumline.domain.dispatch.status import QueueStatus, WorkerStatus
 from drumline.domain.task import DueTask
 
 VERSION = 1
@@ -20,7 +21,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unk
 
 
 class HandlerSummary(msgspec.Struct, frozen=True, array_like=True):
-    """What a dispatcher needs to know of a handler to cut bundles for it."""
+    """What a dispatcher needs to know about a handler to cut bundles for it."""
 
     key: str
     is_async: bool
@@ -28,7 +29,7 @@ class HandlerSummary(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Timing(msgspec.Struct, frozen=True, array_like=True):
-    """How long some runs of one handler took together."""
+    """How long several runs of one handler took together."""
 
     key: str
     runs: int
@@ -36,39 +37,50 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LongRun(msgspec.Struct, frozen=True, array_like=True):
-    """A task that has been running for a while, and how long it still may."""
+    """A task that has been running for a while, and the time left until its deadline."""
 
     task_id: int
     fence: int
     seconds_left: float
 
 
+class RequestKind(StrEnum):
+    """What a DispatcherRequest asks for."""
+
+    QUEUE = "queue"
+    WORKERS = "workers"
+    DRAIN = "drain"
+    KILL = "kill"
+    RECYCLE = "recycle"
+
+
 # --- from a peer to the dispatcher -------------------------------------------------------------
 
 
 class Register(Message, frozen=True):
-    """I am here. Sent until a Welcome comes; a worker says what it can do and what it holds."""
+    """Register with the dispatcher; repeated until Registered comes. A worker adds its handlers
+    and the tasks that it holds."""
 
     kind: str
     name: str
     pid: int
-    incarnation: int = 0
-    types: tuple[HandlerSummary, ...] = ()
+    keeper_id: int = 0
+    handlers: tuple[HandlerSummary, ...] = ()
     async_slots: int = 0
     held: tuple[int, ...] = ()
-    parts: tuple[int, ...] = ()
+    held_partitions: tuple[int, ...] = ()
 
 
 class Heartbeat(Message, frozen=True):
-    """I live. A worker adds the last bundle it received, what it holds, and what runs long."""
+    """A worker adds the last bundle it received, the tasks it holds, and its long runs."""
 
     received: int = 0
     held: tuple[int, ...] = ()
-    running: tuple[LongRun, ...] = ()
+    long_runs: tuple[LongRun, ...] = ()
 
 
 class TasksReleased(Message, frozen=True):
-    """These tasks have left my hands, for whatever reason; the database knows which."""
+    """The worker no longer holds these tasks; the database has their states."""
 
     received: int
     task_ids: tuple[int, ...]
@@ -77,62 +89,62 @@ class TasksReleased(Message, frozen=True):
 
 
 class Feed(Message, frozen=True):
-    """Tasks that are due, the types that are paused, and how many sweeps may run here."""
+    """Due tasks, the paused types, and the node's limit of sweep partitions."""
 
-    dues: tuple[DueTask, ...]
+    tasks: tuple[DueTask, ...]
     paused: tuple[str, ...] = ()
-    sweep_cap: int = 0
+    partition_limit: int = 0
 
 
 class Trigger(Message, frozen=True):
-    """New work may be there; passed on to the scanner. What is new and due may come with it."""
+    """There may be new due tasks; forwarded to the scanner. It may carry the tasks themselves."""
 
-    dues: tuple[DueTask, ...] = ()
+    tasks: tuple[DueTask, ...] = ()
 
 
 class DispatcherRequest(Message, frozen=True):
-    """A question or an order of an operator; answered by Told."""
+    """A query or an instruction, answered by DispatcherReply."""
 
     id: int
-    what: str
-    name: str = ""
+    kind: RequestKind
+    worker: str = ""
     task_id: int = 0
 
 
 class Unregister(Message, frozen=True):
-    """I am going and hold nothing any more."""
+    """The peer ends and holds no tasks."""
 
 
 # --- from the dispatcher to a peer -------------------------------------------------------------
 
 
 class Registered(Message, frozen=True):
-    """You are known. Beat this often; after this much silence the other side is gone."""
+    """The peer is registered: how often to send heartbeats, and how long silence may last."""
 
     epoch: int
-    beat_seconds: float
+    heartbeat_seconds: float
     expire_seconds: float
 
 
 class RegisterAgain(Message, frozen=True):
-    """I do not know you: say Hello again."""
+    """The dispatcher does not know the sender, which must register again."""
 
 
 class FeedRequest(Message, frozen=True):
-    """To the scanner: how many tasks more are wanted, which are no longer here, and how it goes."""
+    """To the scanner: how many tasks the queue has room for, and which tasks have left."""
 
     epoch: int
     room: int
-    left: tuple[int, ...]
+    removed: tuple[int, ...]
     queued: int
     finished: int
 
 
 class Bundle(Message, frozen=True):
-    """To a worker: tasks to run. A bundle that is not acknowledged comes again with its number."""
+    """To a worker: tasks to run. An unconfirmed bundle is sent again with the same number."""
 
     number: int
-    dues: tuple[DueTask, ...]
+    tasks: tuple[DueTask, ...]
 
 
 class Kill(Message, frozen=True):
@@ -144,14 +156,16 @@ class Kill(Message, frozen=True):
 
 
 class Drain(Message, frozen=True):
-    """To a worker: finish, give back what has not started, and end."""
+    """To a worker: finish the tasks that run, give back the others, and end."""
 
 
 class DispatcherReply(Message, frozen=True):
-    """The answer to an Ask."""
+    """The answer to a DispatcherRequest."""
 
     id: int
-    answer: dict[str, Any]
+    queue: QueueStatus | None = None
+    workers: tuple[WorkerStatus, ...] = ()
+    found: bool = False
 
 
 AnyMessage = (

@@ -1,4 +1,4 @@
-"""The one place where the processes' sockets are made and their options set."""
+"""Creates the processes' sockets with their options."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HIGH_WATER = 10_000
 
 
 def context() -> zmq.Context[zmq.Socket[bytes]]:
-    """A context of this process. Never carry one over a fork: it loses messages silently."""
+    """A context of this process. Used after a fork, a context loses messages silently."""
     return zmq.Context(io_threads=1)
 
 
 def bound_router(ctx: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """The one ROUTER of an endpoint. A second process that wants it is refused: a second bind
-    would steal the endpoint from the first without a word."""
+    """The only ROUTER of an endpoint. A file lock refuses a second process: a second bind would
+    silently take the endpoint over from the first."""
     path = Path(endpoint.removeprefix("ipc://"))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -37,8 +37,8 @@ def bound_router(ctx: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Sock
 
 
 def connected_dealer(ctx: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """A DEALER with a fresh identity. It refuses to queue for a peer that is not there: what
-    would be delivered minutes later is worse than what is not sent."""
+    """A DEALER with a fresh routing id. It does not queue for an absent server: a message that
+    arrives minutes late does more harm than one that is not sent."""
     socket = _with_options(ctx.socket(zmq.DEALER))
     socket.setsockopt(zmq.IMMEDIATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, 50)

@@ -1,7 +1,7 @@
-"""The dispatcher: queues due tasks and hands them to free workers. Memory only.
+"""The dispatcher: queues due tasks and sends them to free workers, in memory only.
 
-It never touches the database. What it knows it is told by the scanner and by the workers, and
-after a restart it is told again; what it gets wrong the keepers' compare-and-set refuses.
+It never touches the database. The scanner and the workers tell it everything it knows, and tell
+it again after a restart. The keepers' compare-and-set corrects whatever it gets wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import structlog
 import zmq
@@ -18,13 +17,13 @@ import zmq
 from actors.dispatcher.peer import Peer
 from actors.event_loop import EventLoop
 from drumline.config import Settings
-from drumline.domain.dispatch.bundles import RuntimeEstimates
+from drumline.domain.dispatch.bundles import RuntimeEstimates, cut_bundle
 from drumline.domain.dispatch.ready_queue import ReadyQueue
+from drumline.domain.dispatch.status import QueueStatus
 from drumline.domain.task import DueTask
 from drumline.errors import DecodeError
 from drumline.telemetry import metrics
 from protocol import codec, sockets
-from protocol.credit import BundleSender
 from protocol.liveness import SilenceDetector
 from protocol.messages import (
     AnyMessage,
@@ -40,6 +39,7 @@ from protocol.messages import (
     Register,
     RegisterAgain,
     Registered,
+    RequestKind,
     TasksReleased,
     Trigger,
     Unregister,
@@ -47,12 +47,12 @@ from protocol.messages import (
 
 log = structlog.get_logger()
 
-BEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 EXPIRE_SECONDS = 4.0
 RESEND_SECONDS = 2.0
-EVERYTHING = "*"
+ALL_TYPES = "*"
 REFILL = 8
-"""A full loop gets more when this part of it is free."""
+"""An async worker without free slots gets more tasks when one slot in this many is free."""
 
 
 class Dispatcher:
@@ -62,28 +62,31 @@ class Dispatcher:
         self.loop = loop
         self.epoch = time.time_ns()
         self.queue = ReadyQueue(settings.queue_capacity)
-        self.means = RuntimeEstimates(settings.bundle_budget, settings.bundle_max)
-        self.depth = settings.bundles_per_worker
+        self.estimates = RuntimeEstimates(settings.bundle_budget, settings.bundle_max)
+        self.bundles_per_worker = settings.bundles_per_worker
         self.peers: dict[bytes, Peer] = {}
-        self.watch: SilenceDetector[bytes] = SilenceDetector(
-            EXPIRE_SECONDS, longest_gap=2 * BEAT_SECONDS
+        self.silence: SilenceDetector[bytes] = SilenceDetector(
+            EXPIRE_SECONDS, longest_gap=2 * HEARTBEAT_SECONDS
         )
         self.assigned: dict[int, tuple[bytes, str]] = {}
+        """The worker and the handler key of each task that a worker holds."""
         self.paused: tuple[str, ...] = ()
-        self.sweep_cap = 0
-        self.parts: set[int] = set()
-        """Partitions of sweeps that workers here have."""
-        self.left: list[int] = []
+        self.partition_limit = 0
+        self.partitions: set[int] = set()
+        """Partitions of sweeps that workers of this node hold."""
+        self.removed: list[int] = []
+        """Fed tasks that left since the last FeedRequest."""
         self.finished = 0
-        self.room_told = -1
+        self.requested_room: int | None = None
+        """The room of the last FeedRequest; None: send one in any case."""
         self.context = sockets.context()
         self.socket = sockets.bound_router(self.context, settings.endpoint("dispatcher"))
-        loop.add_reader(self.socket, self.readable)
-        loop.call_every(BEAT_SECONDS / 4, self.tick)
+        loop.add_reader(self.socket, self.receive_messages)
+        loop.call_every(HEARTBEAT_SECONDS / 4, self.check_deadlines)
 
-    # --- in and out ----------------------------------------------------------------------------
+    # --- messages ------------------------------------------------------------------------------
 
-    def readable(self) -> None:
+    def receive_messages(self) -> None:
         while True:
             try:
                 identity, *frames = self.socket.recv_multipart(zmq.DONTWAIT)
@@ -93,13 +96,13 @@ class Dispatcher:
                 message = codec.decode(frames[0] if len(frames) == 1 else b"")
             except DecodeError as error:
                 metrics.bad_frames.inc()
-                log.warning("A message could not be read.", action="bad_frame", error=str(error))
+                log.warning("Invalid message ignored", action="bad_frame", error=str(error))
                 continue
-            self.receive(identity, message)
-        self.pump()
+            self.handle_message(identity, message)
+        self.dispatch()
 
     def send(self, identity: bytes, message: Message) -> bool:
-        """Accepted is not delivered; refused is certainly gone or too slow."""
+        """False: the peer is gone or its queue is full. True does not mean delivered."""
         try:
             self.socket.send_multipart([identity, codec.encode(message)], zmq.DONTWAIT)
             return True
@@ -108,290 +111,276 @@ class Dispatcher:
                 raise
             return False
 
-    def receive(self, identity: bytes, message: AnyMessage) -> None:
+    def handle_message(self, identity: bytes, message: AnyMessage) -> None:
         peer = self.peers.get(identity)
         if isinstance(message, Register):
-            self.welcome(identity, message)
+            self.register_peer(identity, message)
             return
         if peer is None:
             self.send(identity, RegisterAgain())
             return
-        self.watch.heard(identity, self.loop.now())
+        self.silence.record_message(identity, self.loop.now())
         match message:
             case Heartbeat():
-                self.beat(identity, peer, message)
+                self.handle_heartbeat(identity, peer, message)
             case TasksReleased():
-                self.done(identity, peer, message)
+                self.handle_released(peer, message)
             case Feed():
-                self.fed(message)
+                self.handle_feed(message)
             case Trigger():
-                if not self.took(message.dues):
-                    self.ring(identity)
+                if not self.queue_without_scan(message.tasks):
+                    self.forward_trigger(identity)
             case DispatcherRequest():
-                self.send(identity, DispatcherReply(message.id, self.answer(message)))
+                self.send(identity, self.answer(message))
             case Unregister():
-                self.lose(identity, "left")
+                self.remove_peer(identity, "unregistered")
             case _:
-                log.warning("An unexpected message was ignored.", action="unexpected_message",
-                            message=type(message).__name__, peer=peer.hello.name)  # fmt: skip
+                log.warning("Unexpected message ignored", action="unexpected_message",
+                            message=type(message).__name__,
+                            peer=peer.registration.name)  # fmt: skip
 
     # --- peers ---------------------------------------------------------------------------------
 
-    def welcome(self, identity: bytes, hello: Register) -> None:
-        """Newest incarnation wins: whoever had the name before is gone."""
+    def register_peer(self, identity: bytes, registration: Register) -> None:
+        """Register a peer. It replaces a peer of the same kind and name."""
+        kind, name = registration.kind, registration.name
         if identity not in self.peers:
             for other, peer in list(self.peers.items()):
-                if (peer.hello.kind, peer.hello.name) == (hello.kind, hello.name):
-                    self.lose(other, "replaced")
-            self.peers[identity] = Peer(
-                hello,
-                free_since=self.loop.now(),
-                outbox=BundleSender(hello.held),
-                asynchronous=frozenset(t.key for t in hello.types if t.is_async),
-                synchronous=frozenset(t.key for t in hello.types if not t.is_async),
-                sweeps=frozenset(t.key for t in hello.types if t.is_sweep),
-            )
-            self.parts.update(hello.parts)
-            for task_id in hello.held:
+                if (peer.registration.kind, peer.registration.name) == (kind, name):
+                    self.remove_peer(other, "replaced")
+            self.peers[identity] = Peer.registered(registration, self.loop.now())
+            self.partitions.update(registration.held_partitions)
+            for task_id in registration.held:
                 self.assigned[task_id] = (identity, "")
-            log.info("A peer is here.", action="peer_joined", peer=hello.name, kind=hello.kind,
-                     held=len(hello.held))  # fmt: skip
-        self.watch.heard(identity, self.loop.now())
-        self.send(identity, Registered(self.epoch, BEAT_SECONDS, EXPIRE_SECONDS))
-        if hello.kind == "scanner":
-            self.room_told = -1
+            log.info("Peer connected", action="peer_connected", peer=name, kind=kind,
+                     held=len(registration.held))  # fmt: skip
+        self.silence.record_message(identity, self.loop.now())
+        self.send(identity, Registered(self.epoch, HEARTBEAT_SECONDS, EXPIRE_SECONDS))
+        if kind == "scanner":
+            self.requested_room = None
 
-    def lose(self, identity: bytes, why: str) -> None:
-        """A peer is gone. What it had is not ours to judge: the scan will find it again."""
+    def remove_peer(self, identity: bytes, reason: str) -> None:
+        """Remove a peer. The scanner reads in the database what becomes of its tasks."""
         peer = self.peers.pop(identity, None)
-        self.watch.forget(identity)
+        self.silence.forget(identity)
         if peer is None:
             return
-        for task_id in peer.outbox.held:
-            self.drop(task_id)
-        log.info("A peer is gone.", action="peer_left", peer=peer.hello.name, why=why,
-                 held=len(peer.outbox.held))  # fmt: skip
+        for task_id in peer.bundles.held:
+            self.remove_task(task_id)
+        log.info("Peer disconnected", action="peer_disconnected", peer=peer.registration.name,
+                 reason=reason, held=len(peer.bundles.held))  # fmt: skip
 
-    def drop(self, task_id: int) -> None:
+    def remove_task(self, task_id: int) -> None:
+        """A task is no longer held by a worker of this node."""
         self.assigned.pop(task_id, None)
-        self.parts.discard(task_id)
-        self.left.append(task_id)
+        self.partitions.discard(task_id)
+        self.removed.append(task_id)
 
-    def beat(self, identity: bytes, peer: Peer, message: Heartbeat) -> None:
+    def handle_heartbeat(self, identity: bytes, peer: Peer, message: Heartbeat) -> None:
         self.send(identity, Heartbeat())
-        if peer.hello.kind != "worker":
+        if peer.registration.kind != "worker":
             return
-        for task_id in peer.outbox.reconcile(message.received, message.held):
-            self.drop(task_id)
+        for task_id in peer.bundles.reconcile(message.received, message.held):
+            self.remove_task(task_id)
         now = self.loop.now()
-        peer.kill_at = {(r.task_id, r.fence): now + r.seconds_left for r in message.running}
+        peer.deadlines = {(r.task_id, r.fence): now + r.seconds_left for r in message.long_runs}
 
-    def done(self, identity: bytes, peer: Peer, message: TasksReleased) -> None:
-        peer.outbox.confirm(message.received)
-        for task_id in peer.outbox.done(message.task_ids):
-            self.drop(task_id)
+    def handle_released(self, peer: Peer, message: TasksReleased) -> None:
+        peer.bundles.confirm(message.received)
+        for task_id in peer.bundles.remove(message.task_ids):
+            self.remove_task(task_id)
         self.finished += message.finished
         for timing in message.timings:
-            self.means.record_runs(timing.key, timing.runs, timing.seconds)
-        if not peer.outbox.held:
+            self.estimates.record_runs(timing.key, timing.runs, timing.seconds)
+        if not peer.bundles.held:
             peer.free_since = self.loop.now()
 
     def workers(self) -> list[tuple[bytes, Peer]]:
-        return [(i, p) for i, p in self.peers.items() if p.hello.kind == "worker"]
+        return [(i, p) for i, p in self.peers.items() if p.registration.kind == "worker"]
 
-    # --- work ----------------------------------------------------------------------------------
+    # --- the queue -----------------------------------------------------------------------------
 
-    def fed(self, feed: Feed) -> None:
-        self.paused, self.sweep_cap = feed.paused, feed.sweep_cap
+    def handle_feed(self, feed: Feed) -> None:
+        self.paused, self.partition_limit = feed.paused, feed.partition_limit
         if self.paused:
-            dropped = self.queue.remove_handlers(
-                [k for k in self.queue.count_by_handler() if self.is_paused(k)]
-            )
-            self.left += dropped
-        self.enter(feed.dues)
-        self.room_told = -1
+            paused_keys = [key for key in self.queue.count_by_handler() if self.is_paused(key)]
+            self.removed += self.queue.remove_handlers(paused_keys)
+        self.enqueue(feed.tasks)
+        self.requested_room = None
 
-    def took(self, dues: Sequence[DueTask]) -> bool:
-        """Take new tasks without a scan, if nobody waits who may have to start before them."""
-        if not dues or len(self.queue) or any(self.is_paused(due.key) for due in dues):
+    def queue_without_scan(self, tasks: Sequence[DueTask]) -> bool:
+        """Queue new tasks that came with a trigger, unless queued tasks may have to start first:
+        only a scan knows the order."""
+        if not tasks or len(self.queue) or any(self.is_paused(task.key) for task in tasks):
             return False
-        self.enter(dues)
+        self.enqueue(tasks)
         return True
 
-    def enter(self, dues: Sequence[DueTask]) -> None:
-        for due in dues:
-            if due.id in self.queue or due.id in self.assigned:
+    def enqueue(self, tasks: Sequence[DueTask]) -> None:
+        for task in tasks:
+            if task.id in self.queue or task.id in self.assigned:
                 metrics.duplicates.inc()
-            elif self.is_paused(due.key) or not self.queue.add(due):
-                self.left.append(due.id)
+            elif self.is_paused(task.key) or not self.queue.add(task):
+                self.removed.append(task.id)
                 metrics.refused.inc()
 
     def is_paused(self, key: str) -> bool:
-        return EVERYTHING in self.paused or key.partition("/")[2] in self.paused
+        return ALL_TYPES in self.paused or key.partition("/")[2] in self.paused
 
-    def pump(self) -> None:
-        """Hand out what can be handed out, to whoever has been free longest, then ask for more."""
+    def dispatch(self) -> None:
+        """Send tasks to workers, the longest free first, then ask the scanner for more."""
         if len(self.queue):
             ready = [(i, p) for i, p in self.workers() if not p.draining]
-            ready.sort(key=lambda item: (len(item[1].outbox.held) > 0, item[1].free_since))
+            ready.sort(key=lambda item: (len(item[1].bundles.held) > 0, item[1].free_since))
             for identity, peer in ready:
-                self.fill(identity, peer)
-        self.tell_room()
+                self.use_credit(identity, peer)
+        self.request_feed()
 
-    def fill(self, identity: bytes, peer: Peer) -> None:
-        """Send a worker what it has credit for."""
-        held = [self.assigned[i][1] for i in peer.outbox.held if i in self.assigned]
-        slots = peer.hello.async_slots
-        free = slots - sum(key in peer.asynchronous for key in held)
-        # A full loop is refilled by the handful, not one by one as its tasks end: a bundle is a
-        # transaction. Nobody waits for that who could start now.
+    def use_credit(self, identity: bytes, peer: Peer) -> None:
+        """Send a worker as many tasks as it has credit for."""
+        held = [self.assigned[i][1] for i in peer.bundles.held if i in self.assigned]
+        slots = peer.registration.async_slots
+        free = slots - sum(key in peer.async_keys for key in held)
+        # A busy async worker is refilled several slots at a time: each bundle is a transaction.
+        # No queued task waits for that while it could start.
         if free > 0 and (free >= len(self.queue) or free >= slots // REFILL):
-            self.give(identity, peer, peer.asynchronous, min(free, self.means.max_tasks))
-        mine = [key for key in held if key not in peer.asynchronous]
-        # A worker that is busy with quick work gets the next bundle ahead, so that it never
-        # waits for one; behind slow or unknown work nothing is queued.
-        ahead = sum(self.means.expected_seconds(key) for key in mine)
-        if not mine and len(self.parts) < self.sweep_cap:
-            self.give(identity, peer, peer.synchronous, None)
-        elif not mine or (
-            self.depth > 1
-            and ahead < self.means.budget * (self.depth - 1)
-            and peer.sweeps.isdisjoint(mine)
+            self.send_bundle(identity, peer, peer.async_keys, min(free, self.estimates.max_tasks))
+        held_sync = [key for key in held if key not in peer.async_keys]
+        # A worker that is busy with quick tasks gets its next bundle ahead of time, so that it
+        # is never idle; no task is queued behind slow tasks or tasks of unknown runtime.
+        ahead = sum(self.estimates.expected_seconds(key) for key in held_sync)
+        if not held_sync and len(self.partitions) < self.partition_limit:
+            self.send_bundle(identity, peer, peer.sync_keys, None)
+        elif not held_sync or (
+            self.bundles_per_worker > 1
+            and ahead < self.estimates.budget * (self.bundles_per_worker - 1)
+            and peer.sweep_keys.isdisjoint(held_sync)
         ):
-            self.give(identity, peer, peer.synchronous - peer.sweeps, None)
+            self.send_bundle(identity, peer, peer.sync_keys - peer.sweep_keys, None)
 
-    def give(self, identity: bytes, peer: Peer, keys: frozenset[str], most: int | None) -> None:
-        """Cut a bundle: in order of urgency, until it holds enough work."""
-        dues: list[DueTask] = []
-        work = 0.0
-        while (due := self.queue.most_urgent(keys)) is not None:
-            seconds = self.means.expected_seconds(due.key)
-            if most is None:
-                size = self.means.bundle_size(due.key)
-                if dues and (len(dues) >= size or work + seconds > self.means.budget):
-                    break
-                if due.key in peer.sweeps:
-                    if not dues:
-                        dues.append(self.queue.pop(due.key))
-                        self.parts.add(due.id)
-                    break  # a partition comes alone: nothing is to wait behind it
-            elif len(dues) >= most:
-                break
-            dues.append(self.queue.pop(due.key))
-            work += seconds
-        if not dues:
+    def send_bundle(
+        self, identity: bytes, peer: Peer, keys: frozenset[str], limit: int | None
+    ) -> None:
+        tasks = cut_bundle(self.queue, keys, self.estimates, peer.sweep_keys, limit)
+        if not tasks:
             return
-        ids = [due.id for due in dues]
-        now = self.loop.now()
-        bundle = Bundle(peer.outbox.send(ids, now), tuple(dues))
-        peer.outbox.keep(bundle.number, ids, bundle, now)
-        for due in dues:
-            self.assigned[due.id] = (identity, due.key)
-        metrics.bundle_size.observe(len(dues))
+        if tasks[0].key in peer.sweep_keys:
+            self.partitions.add(tasks[0].id)
+        ids = [task.id for task in tasks]
+        bundle = Bundle(peer.bundles.next_number(ids), tuple(tasks))
+        peer.bundles.keep(bundle.number, ids, bundle, self.loop.now())
+        for task in tasks:
+            self.assigned[task.id] = (identity, task.key)
+        metrics.bundle_size.observe(len(tasks))
         if not self.send(identity, bundle):
-            self.lose(identity, "unreachable")
+            self.remove_peer(identity, "unreachable")
 
-    def tell_room(self) -> None:
-        """Ask the scanner for more when a good part of the queue is free."""
+    def request_feed(self) -> None:
+        """Ask the scanner for tasks when a quarter of the queue is free or the queue is empty."""
         room = self.queue.room
         enough = room >= self.queue.capacity // 4 or not len(self.queue)
-        if self.room_told == -1 or (enough and (room != self.room_told or self.left)):
-            scanner = next((i for i, p in self.peers.items() if p.hello.kind == "scanner"), None)
+        changed = room != self.requested_room or self.removed
+        if self.requested_room is None or (enough and changed):
+            scanner = next(
+                (i for i, p in self.peers.items() if p.registration.kind == "scanner"), None
+            )
             if scanner is None:
-                self.left.clear()  # a new scanner knows of none of them
+                self.removed.clear()  # a new scanner has fed none of these tasks
                 return
             message = FeedRequest(
-                self.epoch, room, tuple(self.left), len(self.queue), self.finished
+                self.epoch, room, tuple(self.removed), len(self.queue), self.finished
             )
             if self.send(scanner, message):
-                self.room_told = room
-                self.left = []
+                self.requested_room = room
+                self.removed = []
 
-    def ring(self, sender: bytes) -> None:
-        """Pass a trigger on to those who look for work."""
+    def forward_trigger(self, sender: bytes) -> None:
+        """Forward a trigger to the scanner and the ticker."""
         for identity, peer in self.peers.items():
-            if peer.hello.kind in ("scanner", "ticker") and identity != sender:
+            if peer.registration.kind in ("scanner", "ticker") and identity != sender:
                 self.send(identity, Trigger())
 
-    # --- time ----------------------------------------------------------------------------------
+    # --- deadlines -----------------------------------------------------------------------------
 
-    def tick(self) -> None:
+    def check_deadlines(self) -> None:
+        """Remove silent peers, send unconfirmed bundles again, kill runs at their deadline."""
         now = self.loop.now()
-        for identity in self.watch.look(now):
-            self.lose(identity, "silent")
+        for identity in self.silence.silent_peers(now):
+            self.remove_peer(identity, "silent")
         for identity, peer in self.workers():
-            for bundle in peer.outbox.overdue(now, RESEND_SECONDS):
+            for bundle in peer.bundles.overdue(now, RESEND_SECONDS):
                 self.send(identity, bundle)
-            for run, at in list(peer.kill_at.items()):
+            for run, at in list(peer.deadlines.items()):
                 if at <= now:
-                    del peer.kill_at[run]
+                    del peer.deadlines[run]
                     metrics.kills_sent.inc()
                     self.send(identity, Kill(*run, reason="timeout"))
         metrics.queue_length.set(len(self.queue))
         metrics.queue_capacity.set(self.queue.capacity)
-        busy = sum(bool(p.outbox.held) for _, p in self.workers())
+        busy = sum(bool(p.bundles.held) for _, p in self.workers())
         metrics.workers.labels("busy").set(busy)
         metrics.workers.labels("free").set(len(self.workers()) - busy)
-        self.pump()
+        self.dispatch()
 
-    # --- questions -----------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
-    def answer(self, ask: DispatcherRequest) -> dict[str, Any]:
-        match ask.what:
-            case "queue":
-                return self.describe()
-            case "workers":
-                return {"workers": [p.describe() for _, p in self.workers()]}
-            case "drain":
-                return self.drain(ask.name)
-            case "kill":
-                return self.kill(ask.task_id)
-            case "recycle":
-                return self.recycle()
-            case _:
-                return {"error": f"unknown question {ask.what!r}"}
+    def answer(self, request: DispatcherRequest) -> DispatcherReply:
+        match request.kind:
+            case RequestKind.QUEUE:
+                return DispatcherReply(request.id, queue=self.queue_status())
+            case RequestKind.WORKERS:
+                workers = tuple(peer.status() for _, peer in self.workers())
+                return DispatcherReply(request.id, workers=workers)
+            case RequestKind.DRAIN:
+                return DispatcherReply(request.id, found=self.drain_worker(request.worker))
+            case RequestKind.KILL:
+                return DispatcherReply(request.id, found=self.kill_task(request.task_id))
+            case RequestKind.RECYCLE:
+                return DispatcherReply(request.id, found=self.drain_all_workers())
 
-    def describe(self) -> dict[str, Any]:
+    def queue_status(self) -> QueueStatus:
         workers = self.workers()
-        return {
-            "length": len(self.queue),
-            "capacity": self.queue.capacity,
-            "by_type": self.queue.count_by_handler(),
-            "assigned": len(self.assigned),
-            "pool_size": len(workers),
-            "free_workers": sum(not p.outbox.held for _, p in workers),
-            "paused": list(self.paused),
-            "finished": self.finished,
-            "sweeps": len(self.parts),
-            "sweep_cap": self.sweep_cap,
-        }
+        return QueueStatus(
+            length=len(self.queue),
+            capacity=self.queue.capacity,
+            by_type=self.queue.count_by_handler(),
+            assigned=len(self.assigned),
+            pool_size=len(workers),
+            free_workers=sum(not p.bundles.held for _, p in workers),
+            paused=self.paused,
+            finished=self.finished,
+            partitions=len(self.partitions),
+            partition_limit=self.partition_limit,
+        )
 
-    def drain(self, name: str) -> dict[str, Any]:
+    def drain_worker(self, name: str) -> bool:
+        """Drain a worker: it finishes what runs, gives back the rest, and is started anew."""
         for identity, peer in self.workers():
-            if peer.hello.name == name:
+            if peer.registration.name == name:
                 peer.draining = True
                 self.send(identity, Drain())
-                return {"worker": name, "state": "draining"}
-        return {"missing": name}
+                return True
+        return False
 
-    def kill(self, task_id: int) -> dict[str, Any]:
+    def kill_task(self, task_id: int) -> bool:
+        """Have a run killed, if a worker of this node holds the task."""
         identity, _ = self.assigned.get(task_id, (None, ""))
-        if identity is not None:
-            self.send(identity, Kill(task_id, 0, reason="cancelled"))
-        return {"task_id": task_id, "sent": identity is not None}
+        if identity is None:
+            return False
+        self.send(identity, Kill(task_id, 0, reason="cancelled"))
+        return True
 
-    def recycle(self) -> dict[str, Any]:
-        """Replace every worker: each finishes what runs, gives back the rest and starts anew."""
-        names = [peer.hello.name for _, peer in self.workers()]
+    def drain_all_workers(self) -> bool:
+        names = [peer.registration.name for _, peer in self.workers()]
         for name in names:
-            self.drain(name)
-        return {"workers": names}
+            self.drain_worker(name)
+        return bool(names)
 
 
 def run(settings: Settings) -> None:
     loop = EventLoop()
     dispatcher = Dispatcher(settings, loop)
-    log.info("The dispatcher is ready.", action="ready", pid=os.getpid())
+    log.info("Dispatcher ready", action="ready", pid=os.getpid())
     loop.on_signal(signal.SIGTERM, loop.stop)
     loop.run()
     dispatcher.socket.close(linger=500)

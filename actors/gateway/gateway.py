@@ -1,4 +1,4 @@
-"""The gateway: the doors through which operators and programs come. It has one way in for all."""
+"""The gateway: serves the control socket and REST, and executes the commands that arrive there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
-from typing import Any
 
 import structlog
 import zmq
@@ -27,45 +26,96 @@ from drumline.client.control import (
 )
 from drumline.command_layer import execute
 from drumline.config import Settings
+from drumline.domain.dispatch.status import QueueStatus, WorkerStatus
 from drumline.domain.task import DueTask
 from drumline.errors import DecodeError, DrumlineError, NotReachable
 from drumline.store import schema
 from drumline.store.database import Database
 from drumline.telemetry import metrics
 from protocol import sockets
-from protocol.messages import AnyMessage, DispatcherReply, DispatcherRequest, Register, Trigger
+from protocol.messages import (
+    AnyMessage,
+    DispatcherReply,
+    DispatcherRequest,
+    Register,
+    RequestKind,
+    Trigger,
+)
 
 log = structlog.get_logger()
 
 THREADS = 4
-ASK_SECONDS = 3.0
+REPLY_SECONDS = 3.0
+
+
+class RequestSender:
+    """Sends requests to the dispatcher for commands, which run in threads of the pool."""
+
+    def __init__(self, settings: Settings, loop: EventLoop) -> None:
+        self.loop = loop
+        self.connection = DispatcherConnection(
+            loop,
+            settings.endpoint("dispatcher"),
+            registration=lambda: Register("gateway", "gateway", os.getpid()),
+            receive=self.receive,
+        )
+        self._ids = count(1)
+        self._pending: dict[int, Future[DispatcherReply]] = {}
+
+    def receive(self, message: AnyMessage) -> None:
+        if isinstance(message, DispatcherReply) and (future := self._pending.pop(message.id, None)):
+            future.set_result(message)
+
+    def queue_status(self) -> QueueStatus:
+        reply = self._request(RequestKind.QUEUE)
+        if reply.queue is None:
+            raise NotReachable(what="The dispatcher", reason="its reply has no queue status")
+        return reply.queue
+
+    def worker_statuses(self) -> tuple[WorkerStatus, ...]:
+        return self._request(RequestKind.WORKERS).workers
+
+    def drain_worker(self, name: str) -> bool:
+        return self._request(RequestKind.DRAIN, worker=name).found
+
+    def kill_task(self, task_id: int) -> bool:
+        return self._request(RequestKind.KILL, task_id=task_id).found
+
+    def trigger(self, tasks: Sequence[DueTask] = ()) -> None:
+        self.loop.post(partial(self.connection.send, Trigger(tuple(tasks))))
+
+    def _request(self, kind: RequestKind, worker: str = "", task_id: int = 0) -> DispatcherReply:
+        """Send a request and wait for the reply. Called in a command's thread."""
+        if not self.connection.epoch:
+            raise NotReachable(what="The dispatcher", reason="it is not connected")
+        request = DispatcherRequest(next(self._ids), kind, worker, task_id)
+        future: Future[DispatcherReply] = Future()
+        self._pending[request.id] = future
+        self.loop.post(partial(self.connection.send, request))
+        try:
+            return future.result(REPLY_SECONDS)
+        except TimeoutError:
+            self._pending.pop(request.id, None)
+            raise NotReachable(what="The dispatcher", reason="it does not answer") from None
 
 
 class Gateway:
     """One per node."""
 
     def __init__(self, settings: Settings, loop: EventLoop, database: Database) -> None:
-        self.settings = settings
         self.loop = loop
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="command")
-        self.numbers = count(1)
-        self.asked: dict[int, Future[dict[str, Any]]] = {}
-        self.commands = commands.Context(settings, database, self.ask, self.ring)
+        self.dispatcher = RequestSender(settings, loop)
+        self.command_context = commands.Context(
+            settings, database, self.dispatcher, self.dispatcher.trigger
+        )
         self.context = sockets.context()
         self.socket = sockets.bound_router(self.context, settings.endpoint("control"))
-        loop.add_reader(self.socket, self.readable)
-        self.link = DispatcherConnection(
-            loop,
-            settings.endpoint("dispatcher"),
-            hello=lambda: Register("gateway", "gateway", os.getpid()),
-            receive=self.told,
-        )
-        self.web = WebServer(settings, self.commands, died=loop.stop)
+        loop.add_reader(self.socket, self.receive_requests)
+        self.web = WebServer(settings, self.command_context, on_failure=loop.stop)
         loop.on_signal(signal.SIGTERM, loop.stop)
 
-    # --- the control socket ----------------------------------------------------------------------
-
-    def readable(self) -> None:
+    def receive_requests(self) -> None:
         while True:
             try:
                 identity, *frames = self.socket.recv_multipart(zmq.DONTWAIT)
@@ -77,12 +127,12 @@ class Gateway:
                 metrics.bad_frames.inc()
                 self.send(identity, error_reply("", error))
                 continue
-            work = self.pool.submit(self.carry_out, request)
-            work.add_done_callback(partial(self.answer, identity))
+            future = self.pool.submit(self.execute, request)
+            future.add_done_callback(partial(self.post_reply, identity))
 
-    def carry_out(self, request: ControlRequest) -> ControlReply:
-        """In a thread of the pool."""
-        context = replace(self.commands, actor=request.actor)
+    def execute(self, request: ControlRequest) -> ControlReply:
+        """Execute a command, in a thread of the pool."""
+        context = replace(self.command_context, actor=request.actor)
         try:
             kind = commands.by_name(request.command)
             return ControlReply(
@@ -91,38 +141,16 @@ class Gateway:
         except DrumlineError as error:
             return error_reply(request.id, error)
 
-    def answer(self, identity: bytes, work: Future[ControlReply]) -> None:
-        self.loop.post(partial(self.send, identity, work.result()))
+    def post_reply(self, identity: bytes, future: Future[ControlReply]) -> None:
+        self.loop.post(partial(self.send, identity, future.result()))
 
-    def send(self, identity: bytes, answer: ControlReply) -> None:
+    def send(self, identity: bytes, reply: ControlReply) -> None:
         try:
-            self.socket.send_multipart([identity, encode(answer)], zmq.DONTWAIT)
+            self.socket.send_multipart([identity, encode(reply)], zmq.DONTWAIT)
         except zmq.ZMQError as error:
-            # The caller is gone or does not read; it asks again with the same request id.
-            log.info("An answer had no taker.", action="answer_lost", error=str(error))
-
-    # --- the dispatcher --------------------------------------------------------------------------
-
-    def told(self, message: AnyMessage) -> None:
-        if isinstance(message, DispatcherReply) and (waiting := self.asked.pop(message.id, None)):
-            waiting.set_result(message.answer)
-
-    def ask(self, what: str, name: str = "", task_id: int = 0) -> dict[str, Any]:
-        """From a command's thread: ask the dispatcher and wait for its answer."""
-        if not self.link.epoch:
-            raise NotReachable(what="The dispatcher", reason="it is not there")
-        number = next(self.numbers)
-        waiting: Future[dict[str, Any]] = Future()
-        self.asked[number] = waiting
-        self.loop.post(partial(self.link.send, DispatcherRequest(number, what, name, task_id)))
-        try:
-            return waiting.result(ASK_SECONDS)
-        except TimeoutError:
-            self.asked.pop(number, None)
-            raise NotReachable(what="The dispatcher", reason="it does not answer") from None
-
-    def ring(self, dues: Sequence[DueTask] = ()) -> None:
-        self.loop.post(partial(self.link.send, Trigger(tuple(dues))))
+            # The client may ask again with the same request id.
+            log.info("Client disconnected before the response was sent", action="reply_dropped",
+                     error=str(error))  # fmt: skip
 
 
 def run(settings: Settings) -> None:
@@ -130,11 +158,11 @@ def run(settings: Settings) -> None:
     database = Database(settings.database, webhooks=settings.webhooks)
     schema.require(database)
     gateway = Gateway(settings, loop, database)
-    log.info("The gateway is ready.", action="ready")
+    log.info("Gateway ready", action="ready")
     loop.run()
     gateway.web.stop()
     gateway.pool.shutdown(wait=True, cancel_futures=True)
-    gateway.link.close()
+    gateway.dispatcher.connection.close()
     gateway.socket.close(linger=500)
     gateway.context.term()
     database.close()

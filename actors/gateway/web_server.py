@@ -1,4 +1,4 @@
-"""The gateway's second door: HTTP, in a thread of its own with an event loop of its own."""
+"""The gateway's web server: REST and dashboard, in a thread with an event loop of its own."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ STOP_SECONDS = 5.0
 
 
 class WebServer:
-    """Listens from the moment it is made; answers once it is started and has woken up."""
+    """Listens once constructed; connections wait until its thread has imported the web server."""
 
-    def __init__(self, settings: Settings, context: Context, died: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: Settings, context: Context, on_failure: Callable[[], None]
+    ) -> None:
         listen.require_secret(settings, run_dir.read_token(settings.run_path))
         self._listener = listen.bound(settings)
         self._listener.listen(listen.BACKLOG)
         self._context = context
-        self._died = died
+        self._on_failure = on_failure
         self._server: Server | None = None
         self._thread = threading.Thread(target=self._run, name="web", daemon=True)
         self._stopping = False
         self._thread.start()
 
     def stop(self) -> None:
-        """Let what is being answered be answered, for a moment."""
+        """Stop; requests in progress have STOP_SECONDS to be answered."""
         self._stopping = True
         if self._server is not None:
             self._server.stop()
@@ -46,12 +48,12 @@ class WebServer:
         try:
             self._serve()
         except BaseException:
-            log.exception("The web server died.", action="web_died")
+            log.exception("Web server failed", action="web_failed")
         if not self._stopping:
-            self._died()
+            self._on_failure()
 
     def _serve(self) -> None:
-        # Imported here: 0.2 s that the control socket, already open, need not wait for.
+        # Imported in this thread: it takes 0.2 s, during which the control socket already serves.
         from drumline.web.app import make_app
         from drumline.web.server import Server
 

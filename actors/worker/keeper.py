@@ -127,10 +127,10 @@ class Keeper:
         self.link = DispatcherConnection(
             self.loop,
             self.settings.endpoint("dispatcher"),
-            hello=self.hello,
+            registration=self.hello,
             receive=self.receive,
-            beat=self.link_beat,
-            connected=self.connected,
+            heartbeat=self.link_beat,
+            on_registered=self.connected,
         )
         log.info("The worker is ready.", action="ready", handlers=len(self.ledger.manifest))
 
@@ -147,13 +147,13 @@ class Keeper:
             kind="worker",
             name=self.name,
             pid=os.getpid(),
-            incarnation=self.id,
-            types=tuple(
+            keeper_id=self.id,
+            handlers=tuple(
                 HandlerSummary(key, spec.is_async, spec.sweep is not None) for key, spec in manifest
             ),
             async_slots=self.settings.async_slots,
             held=self.ledger.held_ids(),
-            parts=self.ledger.held_parts(),
+            held_partitions=self.ledger.held_parts(),
         )
 
     def connected(self) -> None:
@@ -186,7 +186,7 @@ class Keeper:
             # What we hold already may come again from a dispatcher that did not know it: to acquire
             # would find it ours, as after a commit whose answer got lost, and start it twice.
             held = set(self.ledger.held_ids())
-            fresh = [due for due in message.dues if due.id not in held]
+            fresh = [due for due in message.tasks if due.id not in held]
             dues = [due for due in fresh if due.key in self.ledger.manifest]
             self.ledger.acquire(dues)
 
@@ -291,7 +291,7 @@ class Keeper:
         self.bench.end()
         self.ledger.keeper_id = 0
         if self.link is not None:
-            self.link.restart()
+            self.link.register_again()
         self.register()
 
     # --- the end ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -18,6 +18,7 @@ from drumline.config import Settings
 from drumline.errors import Conflict, WrongUse
 
 if TYPE_CHECKING:
+    from drumline.domain.dispatch.status import QueueStatus, WorkerStatus
     from drumline.store.database import Database
     from drumline.store.tx import Tx
 
@@ -25,13 +26,26 @@ REQUEST_ID_LIMIT = 64
 TRIES = 5
 
 
+class DispatcherClient(Protocol):
+    """Requests to this node's dispatcher. Each raises NotReachable if it does not answer."""
+
+    def queue_status(self) -> QueueStatus: ...
+
+    def worker_statuses(self) -> tuple[WorkerStatus, ...]: ...
+
+    def drain_worker(self, name: str, /) -> bool:
+        """False: no worker of this name is registered."""
+
+    def kill_task(self, task_id: int, /) -> bool:
+        """False: no worker of this node holds the task."""
+
+
 class Context(msgspec.Struct, frozen=True):
     """What a server half may use."""
 
     settings: Settings
     database: Any
-    ask: Callable[..., dict[str, Any]]
-    """Ask the dispatcher: `ask("queue")`, `ask("drain", name=…)`."""
+    dispatcher: DispatcherClient
     ring: Callable[..., None]
     """Tell that there is something new: `ring()`, or `ring(dues)` with what is due already."""
     actor: str = ""

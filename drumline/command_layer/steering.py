@@ -58,7 +58,7 @@ def kill_runs(context: Context, batch_id: int) -> None:
 def kill_run(context: Context, task_id: int) -> bool:
     """Have a run killed now. False: the dispatcher does not answer."""
     try:
-        context.ask("kill", task_id=task_id)
+        context.dispatcher.kill_task(task_id)
     except NotReachable:
         return False
     return True

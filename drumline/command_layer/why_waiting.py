@@ -10,6 +10,7 @@ import msgspec
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.fields import iso
+from drumline.domain.dispatch.status import QueueStatus
 from drumline.domain.states import DUE, Phase, TaskState
 from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
 from drumline.errors import NotReachable
@@ -46,17 +47,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int = 0
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What the dispatcher knows of its queue and its workers."""
+class DispatcherState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the dispatcher reports about its queue and its workers."""
 
-    length: int
-    capacity: int
-    workers: int
-    free: int
-    sweeps: int = 0
-    sweep_cap: int = 0
-    holders: dict[int, str] = msgspec.field(default_factory=dict)
-    """Who has been given which task."""
+    queue: QueueStatus
+    holders: dict[int, str] = {}
+    """The names of the workers that hold tasks, by task id."""
 
 
 def facts(tx: Tx, row: Row[Any]) -> Facts:
@@ -87,24 +83,17 @@ def facts(tx: Tx, row: Row[Any]) -> Facts:
     )
 
 
-def look_at_dispatcher(context: Context) -> Room | None:
-    """The dispatcher's side; None if it does not answer."""
+def read_dispatcher_state(context: Context) -> DispatcherState | None:
+    """The dispatcher's state; None if it does not answer."""
     try:
-        queue, workers = context.ask("queue"), context.ask("workers")["workers"]
+        queue, workers = context.dispatcher.queue_status(), context.dispatcher.worker_statuses()
     except NotReachable:
         return None
-    return Room(
-        length=queue["length"],
-        capacity=queue["capacity"],
-        workers=queue["pool_size"],
-        free=queue["free_workers"],
-        sweeps=queue.get("sweeps", 0),
-        sweep_cap=queue.get("sweep_cap", 0),
-        holders={task_id: worker["name"] for worker in workers for task_id in worker["tasks"]},
-    )
+    holders = {task_id: worker.name for worker in workers for task_id in worker.tasks}
+    return DispatcherState(queue=queue, holders=holders)
 
 
-def explain(task: Facts, dispatcher: Callable[[], Room | None]) -> str | None:
+def explain(task: Facts, dispatcher: Callable[[], DispatcherState | None]) -> str | None:
     """A sentence, or None for a task that is not waiting. The first reason that holds is given."""
     match task.status:
         case TaskState.SCHEDULED:
@@ -138,22 +127,27 @@ def _held_back(task: Facts) -> str | None:
     return None
 
 
-def _in_line(task: Facts, room: Room | None) -> str:
+def _in_line(task: Facts, state: DispatcherState | None) -> str:
     """Nothing holds it back but others."""
-    if room is None:
+    if state is None:
         return "the dispatcher does not answer; nothing starts without it"
-    if room.workers == 0:
+    queue = state.queue
+    if queue.pool_size == 0:
         return "there is no worker"
-    if task.id in room.holders:
-        return f"{room.holders[task.id]} has it and is about to start it"
-    if task.key.startswith(f"{PARTITION_TARGET_TYPE}/") and room.sweeps >= room.sweep_cap:
-        return f"this node runs {room.sweeps} sweeps already, and {room.sweep_cap} are its share"
+    if task.id in state.holders:
+        return f"{state.holders[task.id]} has it and is about to start it"
+    is_partition = task.key.startswith(f"{PARTITION_TARGET_TYPE}/")
+    if is_partition and queue.partitions >= queue.partition_limit:
+        return (
+            f"this node runs {queue.partitions} partitions of sweeps, "
+            f"its share is {queue.partition_limit}"
+        )
     others = f"more than {FAR}" if task.ahead >= FAR else str(task.ahead)
-    workers = f"{room.free} of {room.workers} workers are free"
-    if room.length >= room.capacity:
-        return f"the queue is full ({room.length} tasks), {others} are ahead of it; {workers}"
+    workers = f"{queue.free_workers} of {queue.pool_size} workers are free"
+    if queue.length >= queue.capacity:
+        return f"the queue is full ({queue.length} tasks), {others} are ahead of it; {workers}"
     if task.ahead:
         return f"{others} are ahead of it; {workers}"
-    if room.free:
+    if queue.free_workers:
         return f"it is next; {workers}: it starts at once, or none of them can run {task.key}"
-    return f"it is next; all {room.workers} workers are busy"
+    return f"it is next; all {queue.pool_size} workers are busy"

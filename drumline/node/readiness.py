@@ -22,7 +22,7 @@ def missing(context: Context) -> list[str]:
     except DrumlineError as error:
         found.append(str(error))
     try:
-        if not context.ask("queue")["pool_size"]:
+        if not context.dispatcher.queue_status().pool_size:
             found.append("no worker has registered")
     except DrumlineError as error:
         found.append(str(error))

@@ -97,7 +97,7 @@ class SyncExecutor:
             return False
         for frame in frames:
             if isinstance(frame, RunTasks):
-                self.known.update((due.id, due) for due in frame.dues)
+                self.known.update((due.id, due) for due in frame.tasks)
                 self.callbacks.update(frame.callbacks)
             elif isinstance(frame, ForgetTasks):
                 for task_id in frame.task_ids:
@@ -267,7 +267,7 @@ class AsyncExecutor:
         for frame in frames:
             match frame:
                 case RunTasks():
-                    self.known.update((due.id, due) for due in frame.dues)
+                    self.known.update((due.id, due) for due in frame.tasks)
                     self.callbacks.update(frame.callbacks)
                 case ForgetTasks():
                     for task_id in frame.task_ids:

@@ -37,7 +37,7 @@ class RunTasks(Frame, frozen=True):
     """Tasks that are held; each starts when its ticket comes. With where and by which token those
     can be called back whose handler asks for it."""
 
-    dues: tuple[DueTask, ...]
+    tasks: tuple[DueTask, ...]
     callbacks: dict[int, tuple[str, str]] = {}
 
 

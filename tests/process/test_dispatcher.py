@@ -5,7 +5,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import zmq
@@ -13,6 +13,7 @@ import zmq
 from actors.dispatcher.dispatcher import Dispatcher
 from actors.event_loop import EventLoop
 from drumline.config import Settings
+from drumline.domain.dispatch.status import QueueStatus
 from protocol import codec, sockets
 from protocol.messages import (
     Bundle,
@@ -23,6 +24,7 @@ from protocol.messages import (
     Message,
     Register,
     Registered,
+    RequestKind,
     Trigger,
 )
 from tests.process.runner_harness import due
@@ -41,7 +43,7 @@ class Player:
         self._socket = sockets.connected_dealer(self._context, endpoint)
         assert self._socket.poll(MILLISECONDS, zmq.POLLOUT), "no connection"
         facts = tuple(HandlerSummary(f"{name}/{name}", is_async=False) for name in types)
-        self.send(Register(kind, kind, os.getpid(), types=facts))
+        self.send(Register(kind, kind, os.getpid(), handlers=facts))
         self.next(Registered)
 
     def send(self, message: Message) -> None:
@@ -55,10 +57,12 @@ class Player:
                 return message
         raise AssertionError(f"in vain waited for {kinds}")
 
-    def asks(self) -> dict[str, Any]:
-        """What the dispatcher says of its queue, after all that we have sent before."""
-        self.send(DispatcherRequest(0, "queue"))
-        return self.next(DispatcherReply).answer
+    def queue_status(self) -> QueueStatus:
+        """The dispatcher's status once it has handled all that this peer has sent before."""
+        self.send(DispatcherRequest(0, RequestKind.QUEUE))
+        queue = self.next(DispatcherReply).queue
+        assert queue is not None
+        return queue
 
     def close(self) -> None:
         self._socket.close(linger=0)
@@ -101,10 +105,10 @@ def test_a_lone_task_starts_without_a_scan(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     worker = stage.player("worker", DUE.type)
     gateway.send(Trigger((DUE,)))
-    assert worker.next(Bundle).dues == (DUE,)
+    assert worker.next(Bundle).tasks == (DUE,)
     gateway.send(Trigger())
-    gateway.asks()
-    scanner.send(DispatcherRequest(1, "queue"))
+    gateway.queue_status()
+    scanner.send(DispatcherRequest(1, RequestKind.QUEUE))
     # One trigger, and that was the second: the first needed no scan.
     assert isinstance(scanner.next(Trigger, DispatcherReply), Trigger)
     assert isinstance(scanner.next(Trigger, DispatcherReply), DispatcherReply)
@@ -113,28 +117,28 @@ def test_a_lone_task_starts_without_a_scan(stage: Stage) -> None:
 def test_behind_others_only_the_scan_knows_whose_turn_it_is(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     scanner.send(Feed((OTHER,)))
-    assert scanner.asks()["length"] == 1
+    assert scanner.queue_status().length == 1
     gateway.send(Trigger((DUE,)))
     scanner.next(Trigger)
-    assert gateway.asks()["by_type"] == {OTHER.key: 1}
+    assert gateway.queue_status().by_type == {OTHER.key: 1}
 
 
 def test_what_is_paused_is_not_taken(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     scanner.send(Feed((), paused=(DUE.type,)))
-    assert scanner.asks()["paused"] == [DUE.type]
+    assert scanner.queue_status().paused == (DUE.type,)
     gateway.send(Trigger((DUE,)))
     scanner.next(Trigger)
-    assert gateway.asks()["length"] == 0
+    assert gateway.queue_status().length == 0
 
 
 def test_what_the_scan_finds_as_well_is_there_once(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     gateway.send(Trigger((DUE,)))
-    assert gateway.asks()["length"] == 1
+    assert gateway.queue_status().length == 1
     scanner.send(Feed((DUE,)))
     worker = stage.player("worker", DUE.type)
-    assert worker.next(Bundle).dues == (DUE,)
+    assert worker.next(Bundle).tasks == (DUE,)
     scanner.send(Feed((DUE,)))
-    answer = scanner.asks()
-    assert (answer["length"], answer["assigned"]) == (0, 1)
+    answer = scanner.queue_status()
+    assert (answer.length, answer.assigned) == (0, 1)

@@ -12,6 +12,7 @@ SECTIONS: dict[str, str] = dict(
     re.findall(r"^#### (\w+)\n(.*?)(?=^#+ |\Z)", TEXT, re.MULTILINE | re.DOTALL)
 )
 ENUMS = {
+    ("DispatcherRequest", "kind"): ("queue", "workers", "drain", "kill", "recycle"),
     ("DueTask", "status"): ("pending", "retry_pending", "rollback_pending"),
     ("Failure", "cause"): ("error", "timeout"),
     ("HandlerSpec", "on_death"): ("retry", "fail", "cancel"),
@@ -67,6 +68,8 @@ def _made(kind: str, chance: random.Random) -> Any:
             return [_made(inner, chance) for _ in range(chance.randrange(4))]
         case "map", "of str":
             return {chance.choice(WORDS): chance.choice(ANYTHING) for _ in range(3)}
+        case "map", "of str to int":
+            return {chance.choice(WORDS): chance.randrange(2**40) for _ in "123"}
         case "map", "of int to (str, str)":
             return {chance.randrange(2**40): [chance.choice(WORDS) for _ in "12"] for _ in "123"}
     match kind:

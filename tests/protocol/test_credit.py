@@ -50,7 +50,7 @@ class Network(RuleBasedStateMachine):
     def send(self, size: int) -> None:
         tasks = tuple(range(len(self.sent), len(self.sent) + size))
         self.sent.update(tasks)
-        number = self.outbox.send(tasks, self.now)
+        number = self.outbox.next_number(tasks)
         bundle = Bundle(number, tasks)
         self.outbox.keep(number, tasks, bundle, self.now)
         self.to_worker.append(bundle)
@@ -65,7 +65,7 @@ class Network(RuleBasedStateMachine):
             left = self.outbox.reconcile(report.received, report.held)
         else:
             self.outbox.confirm(report.received)
-            left = self.outbox.done(report.done)
+            left = self.outbox.remove(report.done)
         assert not left & self.working, "the dispatcher gives away what the worker has"
         self.gone |= left
 
@@ -150,7 +150,7 @@ TestNetwork.settings = settings(max_examples=150, stateful_step_count=40, deadli
 def outbox_with(*bundles: tuple[int, ...]) -> BundleSender[str]:
     outbox: BundleSender[str] = BundleSender()
     for tasks in bundles:
-        number = outbox.send(tasks, 0.0)
+        number = outbox.next_number(tasks)
         outbox.keep(number, tasks, f"bundle {number}", 0.0)
     return outbox
 
@@ -185,7 +185,7 @@ def test_a_late_beat_from_before_a_bundle_does_not_take_it_away() -> None:
 
 def test_what_a_worker_brings_along_counts_until_it_is_done() -> None:
     outbox: BundleSender[str] = BundleSender([7, 8])
-    assert outbox.done([7, 99]) == {7}
+    assert outbox.remove([7, 99]) == {7}
     assert outbox.reconcile(0, (8,)) == set()
     assert outbox.reconcile(0, ()) == {8}
 

@@ -8,6 +8,7 @@ import pytest
 from actors import dispatcher_connection
 from actors.dispatcher import dispatcher
 from drumline.client import control
+from drumline.domain.dispatch.status import QueueStatus, WorkerStatus
 from drumline.domain.policy import HandlerSpec, Retry, SweepTraits
 from drumline.domain.sweeps.partition import (
     Checkpoint,
@@ -23,7 +24,7 @@ from protocol.messages import AnyMessage, Message
 from tests.protocol.spec import SECTIONS, TEXT, fields_of, is_map
 
 PARTS: list[type[msgspec.Struct]] = [DueTask, TaskBody, BatchInfo, RunInfo, Retry]
-PARTS += [messages.HandlerSummary, messages.Timing, messages.LongRun]
+PARTS += [messages.HandlerSummary, messages.Timing, messages.LongRun, QueueStatus, WorkerStatus]
 PARTS += [control.ControlRequest, control.ControlReply]
 PARTS += [*get_args(frames.ToRunner), *get_args(frames.ToKeeper), frames.Failure]
 PARTS += [HandlerSpec, SweepTraits]
@@ -58,4 +59,4 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"{sockets.HIGH_WATER:,}" in TEXT
     assert f"not heard for {dispatcher.EXPIRE_SECONDS:g} s" in TEXT
     assert f"not confirmed within {dispatcher.RESEND_SECONDS:g} s" in TEXT
-    assert f"every {dispatcher_connection.HELLO_SECONDS:g} s" in TEXT
+    assert f"every {dispatcher_connection.REGISTER_SECONDS:g} s" in TEXT

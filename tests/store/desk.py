@@ -10,6 +10,7 @@ from drumline import commands
 from drumline.client.control import new_request_id
 from drumline.commands import Context
 from drumline.config import Settings
+from drumline.domain.dispatch.status import QueueStatus, WorkerStatus
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.task import DueTask
 from drumline.errors import DrumlineError, NotReachable
@@ -35,22 +36,38 @@ class Desk:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.asked: list[tuple[str, str, int]] = []
-        self.answers: dict[str, dict[str, Any]] = {
-            "queue": {"length": 0, "capacity": 10, "pool_size": 1, "free_workers": 1},
-            "workers": {"workers": []},
-        }
+        self.queue = QueueStatus(length=0, capacity=10, pool_size=1, free_workers=1)
+        self.workers: tuple[WorkerStatus, ...] = ()
         self.reachable = True
         self.rings = 0
         self.offered: list[DueTask] = []
         self.context = Context(
-            Settings(region=REGION, node=NODE), database, self.ask, self.ring, actor="tester"
+            Settings(region=REGION, node=NODE), database, self, self.ring, actor="tester"
         )
 
-    def ask(self, what: str, name: str = "", task_id: int = 0) -> dict[str, Any]:
+    def queue_status(self) -> QueueStatus:
+        self._record("queue")
+        return self.queue
+
+    def worker_statuses(self) -> tuple[WorkerStatus, ...]:
+        self._record("workers")
+        return self.workers
+
+    def drain_worker(self, name: str, /) -> bool:
+        self._record("drain", name)
+        return True
+
+    def kill_task(self, task_id: int, /) -> bool:
+        self._record("kill", task_id=task_id)
+        return True
+
+    def _record(self, request: str, name: str = "", task_id: int = 0) -> None:
         if not self.reachable:
             raise NotReachable(what="The dispatcher", reason="it does not answer")
-        self.asked.append((what, name, task_id))
-        return self.answers.get(what, {})
+        self.asked.append((request, name, task_id))
+
+    def change_queue(self, **changes: int) -> None:
+        self.queue = msgspec.structs.replace(self.queue, **changes)
 
     def ring(self, dues: Sequence[DueTask] = ()) -> None:
         self.rings += 1

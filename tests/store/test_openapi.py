@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from drumline.domain.dispatch.status import WorkerStatus
 from drumline.domain.release import RunEnd
 from drumline.store.database import Database
 from drumline.web import openapi
@@ -57,8 +58,7 @@ class Furnished:
         }
         keeper_id = world.keeper("worker", NODE)
         world.run(keeper_id, end=RunEnd.ERROR)
-        seen = {"keeper": keeper_id, "name": "worker", "state": "free", "holds": 0, "tasks": []}
-        desk.answers["workers"] = {"workers": [seen]}
+        desk.workers = (WorkerStatus(keeper=keeper_id, name="worker"),)
         self.context = desk.context
         self.site: Site
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from drumline.command_layer import why_waiting
+from drumline.domain.dispatch.status import WorkerStatus
 from tests.store.desk import Desk, loading, submitted
 from tests.store.world import SPEC, World
 
@@ -22,13 +23,13 @@ def test_why_a_task_waits(desk: Desk, world: World) -> None:
     assert whys(desk, second).startswith("1 are ahead of it")
     desk("task.reschedule", task_id=second, priority=6)
     assert whys(desk, first).startswith("1 are ahead of it")
-    desk.answers["queue"]["free_workers"] = 0
+    desk.change_queue(free_workers=0)
     assert whys(desk, second) == "it is next; all 1 workers are busy"
-    desk.answers["queue"]["length"] = 10
+    desk.change_queue(length=10)
     assert whys(desk, second).startswith("the queue is full")
-    desk.answers["workers"] = {"workers": [{"name": "worker-7", "tasks": [second]}]}
+    desk.workers = (WorkerStatus(name="worker-7", tasks=(second,)),)
     assert whys(desk, second).startswith("worker-7 has it")
-    desk.answers["queue"]["pool_size"] = 0
+    desk.change_queue(pool_size=0)
     assert whys(desk, second) == "there is no worker"
     desk.reachable = False
     assert "dispatcher does not answer" in whys(desk, second)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from drumline.domain.dispatch.status import WorkerStatus
 from drumline.domain.policy import HandlerSpec
 from drumline.errors import Conflict, NotFound, WrongUse
 from drumline.store.node import handlers, keepers
@@ -17,9 +18,7 @@ def test_workers_are_listed_with_what_the_dispatcher_knows(desk: Desk, world: Wo
     here, there = world.keeper("worker-1"), world.keeper("worker-1", node="far")
     gone = world.keeper("worker-2")
     world.die(gone)
-    desk.answers["workers"] = {
-        "workers": [{"keeper": here, "name": "worker-1", "state": "busy", "holds": 2, "tasks": [7]}]
-    }
+    desk.workers = (WorkerStatus(keeper=here, name="worker-1", state="busy", holds=2, tasks=(7,)),)
     found = desk("worker.list")["workers"]
     assert [(one["keeper"], one["node"], one["state"], one["holds"]) for one in found] == [
         (there, "far", "alive", None),
@@ -31,11 +30,11 @@ def test_workers_are_listed_with_what_the_dispatcher_knows(desk: Desk, world: Wo
 
 def test_a_worker_is_drained_and_not_the_one_that_comes_after_it(desk: Desk, world: World) -> None:
     first = world.keeper("worker-1")
-    desk.answers["workers"] = {"workers": [{"keeper": first, "name": "worker-1"}]}
+    desk.workers = (WorkerStatus(keeper=first, name="worker-1"),)
     desk("worker.drain", "r1", worker="worker-1")
     assert ("drain", "worker-1", 0) in desk.asked
     desk.asked.clear()
-    desk.answers["workers"] = {"workers": [{"keeper": first + 1, "name": "worker-1"}]}
+    desk.workers = (WorkerStatus(keeper=first + 1, name="worker-1"),)
     desk("worker.drain", "r1", worker="worker-1")
     assert desk.asked == [("workers", "", 0)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
+import msgspec
 
 from drumline.cli import groups
 from drumline.command_layer.base import Context, QueryCommand
@@ -29,8 +30,8 @@ class NodeShow(QueryCommand, frozen=True, kw_only=True):
         region = context.settings.region
         unfinished, waiting = context.db.read(lambda tx: backlog.count(tx, region), tries=1)
         return {
-            "queue": context.ask("queue"),
-            "workers": context.ask("workers")["workers"],
+            "queue": msgspec.to_builtins(context.dispatcher.queue_status()),
+            "workers": msgspec.to_builtins(context.dispatcher.worker_statuses()),
             "batches_unfinished": unfinished,
             "backlog": {state: n for state, n in waiting.items() if n},
         }
@@ -47,8 +48,6 @@ def top(once: bool) -> None:
     control = Control(settings.endpoint("control"), timeout=5.0)
     try:
         if groups.wants_json():
-            import msgspec
-
             from drumline.node import run_dir
 
             seen = control.call("node.show", {}) | {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import msgspec
+
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
@@ -16,7 +18,8 @@ class QueueShow(QueryCommand, frozen=True, kw_only=True):
         region = context.settings.region
         # What is paused is read where it is kept; the dispatcher learns of it a moment later.
         paused = context.db.read(lambda tx: store.pauses.current(tx, region))
-        return context.ask("queue") | {"paused": paused}
+        found: dict[str, Any] = msgspec.to_builtins(context.dispatcher.queue_status())
+        return found | {"paused": paused}
 
 
 @groups.queue.command(

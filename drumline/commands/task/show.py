@@ -30,7 +30,7 @@ class TaskShow(QueryCommand, frozen=True, kw_only=True):
 
         row, attempts, facts = context.db.read(look)
         return described(row) | {
-            "why": why_waiting.explain(facts, lambda: why_waiting.look_at_dispatcher(context)),
+            "why": why_waiting.explain(facts, lambda: why_waiting.read_dispatcher_state(context)),
             "attempts": [tried(attempt) for attempt in attempts],
         }
 

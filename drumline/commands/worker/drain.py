@@ -30,11 +30,10 @@ class WorkerDrain(ChangeCommand, frozen=True, kw_only=True):
 
     def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
         # Sent again for the same request, it must not drain the one that came after.
-        workers = context.ask("workers")["workers"]
-        known = {worker["keeper"]: worker for worker in workers}
-        if answer["keeper"] in known:
-            context.ask("drain", name=self.worker)
-        elif not any(worker["name"] == self.worker for worker in workers):
+        workers = context.dispatcher.worker_statuses()
+        if any(worker.keeper == answer["keeper"] for worker in workers):
+            context.dispatcher.drain_worker(self.worker)
+        elif not any(worker.name == self.worker for worker in workers):
             raise NotReachable(what=f"Worker {self.worker}", reason="the dispatcher misses it")
 
 

@@ -13,6 +13,7 @@ from drumline.errors import Conflict, NotFound, NotReachable
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
+    from drumline.domain.dispatch.status import WorkerStatus
     from drumline.store.tx import Tx
 
 
@@ -28,23 +29,23 @@ class WorkerList(QueryCommand, frozen=True, kw_only=True):
                 "dispatcher": seen is not None}  # fmt: skip
 
 
-def _seen(context: Context) -> dict[int, dict[str, Any]] | None:
+def _seen(context: Context) -> dict[int, WorkerStatus] | None:
     """What this node's dispatcher says of its workers, by keeper."""
     try:
-        return {worker["keeper"]: worker for worker in context.ask("workers")["workers"]}
+        return {worker.keeper: worker for worker in context.dispatcher.worker_statuses()}
     except NotReachable:
         return None
 
 
-def _described(row: Row[Any], seen: dict[str, Any] | None) -> dict[str, Any]:
+def _described(row: Row[Any], seen: WorkerStatus | None) -> dict[str, Any]:
     return {
         "name": row.name,
         "node": row.node,
         "pid": row.pid,
         "keeper": row.id,
-        "state": "alive" if seen is None else seen["state"],
-        "holds": None if seen is None else seen["holds"],
-        "tasks": [] if seen is None else seen["tasks"],
+        "state": "alive" if seen is None else seen.state,
+        "holds": None if seen is None else seen.holds,
+        "tasks": [] if seen is None else list(seen.tasks),
         "started_at": iso(row.started_at),
         "last_heartbeat": iso(row.beat_at),
     }

@@ -7,6 +7,10 @@ shrink to one task as soon as its mean exceeds the budget, so that no task waits
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+
+from drumline.domain.dispatch.ready_queue import ReadyQueue
+from drumline.domain.task import DueTask
 
 GROWTH = 8
 """A bundle holds at most this many tasks for each measured run, plus one."""
@@ -47,3 +51,34 @@ class RuntimeEstimates:
     def is_quick(self, key: str) -> bool:
         """Whether another bundle may be queued behind one of this handler."""
         return self.expected_seconds(key) < self.budget
+
+
+def cut_bundle(
+    queue: ReadyQueue,
+    keys: Collection[str],
+    estimates: RuntimeEstimates,
+    sweep_keys: Collection[str],
+    limit: int | None,
+) -> list[DueTask]:
+    """Take a bundle of these handlers' tasks out of the queue, the most urgent first.
+
+    With a limit, that many tasks; without one, as much work as the budget allows.
+    """
+    tasks: list[DueTask] = []
+    work = 0.0
+    while (task := queue.most_urgent(keys)) is not None:
+        seconds = estimates.expected_seconds(task.key)
+        if limit is None:
+            size = estimates.bundle_size(task.key)
+            if tasks and (len(tasks) >= size or work + seconds > estimates.budget):
+                break
+            if task.key in sweep_keys:
+                # A partition occupies the worker: it is a bundle of its own.
+                if not tasks:
+                    tasks.append(queue.pop(task.key))
+                break
+        elif len(tasks) >= limit:
+            break
+        tasks.append(queue.pop(task.key))
+        work += seconds
+    return tasks

@@ -137,9 +137,9 @@ def test_tasks_of_a_sweep_are_its_own(desk: Desk, world: SweepWorld) -> None:
 
 def test_a_part_that_waits_for_its_turn_says_so(desk: Desk, world: SweepWorld) -> None:
     begin(desk)
-    desk.answers["queue"] |= {"sweeps": 3, "sweep_cap": 3}
+    desk.change_queue(partitions=3, partition_limit=3)
     why = desk("task.show", task_id=world.parts("s")[0].task_id)["why"]
-    assert why == "this node runs 3 sweeps already, and 3 are its share"
+    assert why == "this node runs 3 partitions of sweeps, its share is 3"
 
 
 def test_of_many_operators_at_once_one_has_its_way(desk: Desk, world: SweepWorld) -> None:
