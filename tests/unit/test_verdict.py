@@ -29,7 +29,7 @@ retries = st.builds(
     retries=st.integers(0, 4),
     delay=st.floats(0, 1e12),
     factor=st.floats(1, 1e12),
-    most=st.floats(0.001, 1e300),
+    max_delay=st.floats(0.001, 1e300),
     jitter=st.floats(0, 1),
     causes=st.sampled_from([(), (Cause.ERROR,), (Cause.ERROR, Cause.TIMEOUT)]),
 )
