@@ -78,14 +78,14 @@ def enqueue_many(
     region: str | None = None,
 ) -> int:
     """Write one task for each param, in bulk, and return how many."""
-    from drumline.command_layer.targets import PIECE
+    from drumline.command_layer.targets import CHUNK_SIZE
     from drumline.commands.task.schedule_many import TaskScheduleMany
 
     terms = _terms(type, at, delay, priority, timeout, target_type)
     left, names = iter(params), None if instances is None else iter(instances)
     total = 0
     with _transaction(connection) as tx:
-        while some := list(islice(left, PIECE)):
+        while some := list(islice(left, CHUNK_SIZE)):
             part: dict[str, Any] = {"params": some}
             if names is not None:
                 part["instance_ids"] = list(islice(names, len(some)))
@@ -101,11 +101,11 @@ def _terms(
     timeout: float | None,
     target_type: str | None,
 ) -> dict[str, Any]:
-    from drumline.client.payload import written
+    from drumline.client.arguments import time_text
 
     return {
         "type": type,
-        "at": written(at),
+        "at": time_text(at),
         "delay": delay,
         "priority": priority,
         "timeout": timeout,

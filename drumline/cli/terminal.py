@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import click
 import msgspec
 
 from drumline.cli import groups
+from drumline.cli.gateway import ask as ask
+from drumline.cli.gateway import change as change
 from drumline.command_layer.base import REQUEST_ID_LIMIT
 from drumline.command_layer.fields import LONGEST_TIMEOUT, moment
-from drumline.errors import NotReachable, WrongUse, restore
-
-if TYPE_CHECKING:
-    from drumline.client.control import Control
+from drumline.errors import WrongUse
 
 COLOURS = {
     "success": "green",
@@ -47,99 +44,6 @@ COLOURS = {
 
 ROOM_FOR_PARTS = 16
 """A command that is sent in parts adds to its request id what tells them apart."""
-
-# --- the gateway -------------------------------------------------------------------------------
-
-
-class Door:
-    """A connection to this node's gateway, opened when first used."""
-
-    def __init__(self) -> None:
-        from drumline import config
-
-        self._endpoint = config.load().endpoint("control")
-        self._control: Control | None = None
-
-    def call(
-        self, command: str, arguments: Mapping[str, Any], request_id: str | None = None
-    ) -> dict[str, Any]:
-        """Have a command done. Without an answer it is sent once more under the same id."""
-        from drumline.client.control import new_request_id
-
-        sent = {name: value for name, value in arguments.items() if value is not None}
-        request_id = request_id or new_request_id()
-        try:
-            try:
-                return self._connected().call(command, sent, request_id)
-            except NotReachable:
-                return self._connected().call(command, sent, request_id)
-        except UnicodeEncodeError:
-            raise WrongUse(reason="an argument is not valid UTF-8") from None
-        except OverflowError:
-            raise WrongUse(reason="a number in an argument does not fit into 64 bits") from None
-
-    @property
-    def was_found(self) -> bool:
-        """Was there anything to send to?"""
-        return self._control is not None
-
-    def close(self) -> None:
-        if self._control is not None:
-            self._control.close()
-
-    def _connected(self) -> Control:
-        path = Path(self._endpoint.removeprefix("ipc://"))
-        if not path.exists():
-            raise NotReachable(what="The gateway", reason=f"there is no {path}; is Drumline up?")
-        if self._control is None:
-            from drumline.client.control import Control
-
-            self._control = Control(self._endpoint, actor=user())
-        return self._control
-
-
-@contextmanager
-def door() -> Iterator[Door]:
-    opened = Door()
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
-def ask(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """One question, one answer."""
-    with door() as opened:
-        return opened.call(command, arguments)
-
-
-def change(command: str, arguments: Mapping[str, Any], request_id: str | None) -> dict[str, Any]:
-    """One change, one answer. Without one, its sender is told how to repeat it safely."""
-    from drumline.client.control import new_request_id
-
-    request_id = request_id or new_request_id()
-    with door() as opened:
-        try:
-            return opened.call(command, arguments, request_id)
-        except NotReachable as error:
-            if not opened.was_found:
-                raise
-            raise restore(
-                error.code,
-                f"{error} (to repeat this safely: --request-id {request_id})",
-                error.details,
-            ) from None
-
-
-def user() -> str:
-    """Who is at the keyboard."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
 
 # --- arguments ---------------------------------------------------------------------------------
 
@@ -267,20 +171,6 @@ def shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return msgspec.json.encode(value).decode()
     return str(value)
-
-
-@contextmanager
-def bar(doing: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal. What it yields is called with how far."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(doing, total=total)
-        yield lambda done: progress.update(task, completed=done)
 
 
 def printable(words: str) -> str:

@@ -1,24 +1,19 @@
-"""What the SDK gives for a batch, a task and a sweep: to look at, to wait for and to steer."""
+"""What the SDK returns for a batch, a task and a sweep: read it, wait for it, change it."""
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from drumline.client.payload import Moment, written
+from drumline.client.arguments import Moment, time_text
+from drumline.client.polling import poll
 from drumline.domain.states import FINISHED
 from drumline.domain.sweeps.sweep import ACTIVE
-from drumline.errors import DrumlineError, NotReachable
+from drumline.errors import DrumlineError
 
 if TYPE_CHECKING:
     from drumline.client.client import Client
-
-LOOKS = (0.02, 0.5)
-"""Seconds between two looks at something that is waited for: at first, and later."""
-PATIENCE = 60.0
-"""Seconds that the gateway may be away while something is waited for."""
 
 
 class NotFinished(DrumlineError, TimeoutError):
@@ -30,59 +25,48 @@ class TaskFailed(DrumlineError):
 
 
 class Handle(ABC):
-    """Something that was submitted. `refresh` looks at it again; the properties are what was seen
-    last."""
+    """Something that was submitted. Its properties are as of the last `refresh`."""
 
     noun: ClassVar[str]
 
-    def __init__(self, client: Client, id: int, seen: dict[str, Any] | None = None) -> None:
+    def __init__(self, client: Client, id: int, details: dict[str, Any] | None = None) -> None:
         self._client = client
-        self._seen = seen
+        self._details = details
         self.id = id
 
     def __repr__(self) -> str:
         return f"<{self.noun.capitalize()} {self.id}>"
 
     def refresh(self) -> Self:
+        """Read it again."""
         which: dict[str, Any] = {f"{self.noun}_id": self.id}
-        self._seen = self._client.call(f"{self.noun}.show", **which)
+        self._details = self._client.call(f"{self.noun}.show", **which)
         return self
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """All that `show` shows; of one from a list, what the list shows."""
-        if self._seen is None:
+    def details(self) -> dict[str, Any]:
+        """All fields that `show` has; of one from a list, the fields that the list has."""
+        if self._details is None:
             self.refresh()
-        return self._seen or {}
+        return self._details or {}
 
     @property
     def status(self) -> str:
-        return str(self.facts["status"])
+        return str(self.details["status"])
 
     @property
     @abstractmethod
     def finished(self) -> bool: ...
 
     def wait(self, timeout: float | None = None) -> str:
-        """Wait until it has come to its end; its status then.
+        """Wait until it has finished and return its status.
 
         Raises NotFinished, which is a TimeoutError.
         """
-        began = seen = time.monotonic()
-        interval, longest = LOOKS
-        while True:
-            try:
-                if self.refresh().finished:
-                    return self.status
-                seen = time.monotonic()
-            except NotReachable:
-                if time.monotonic() - seen > PATIENCE:
-                    raise
-            left = float("inf") if timeout is None else began + timeout - time.monotonic()
-            if left <= 0:
-                raise NotFinished(what=self, status=self.status, seconds=timeout)
-            time.sleep(min(interval, left))
-            interval = min(interval * 1.5, longest)
+        for _ in poll(self.refresh, timeout):
+            if self.finished:
+                return self.status
+        raise NotFinished(what=self, status=self.status, seconds=timeout)
 
 
 class Batch(Handle):
@@ -92,41 +76,41 @@ class Batch(Handle):
 
     @property
     def total(self) -> int:
-        return int(self.facts["total"])
+        return int(self.details["total"])
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tasks are in each state; those with none are left out."""
-        return dict(self.facts["counts"])
+        """The number of tasks in each state that has any."""
+        return dict(self.details["counts"])
 
     @property
     def finished(self) -> bool:
-        return bool(self.facts["finished"])
+        return bool(self.details["finished"])
 
     def tasks(self, *status: str) -> Iterator[TaskHandle]:
-        """Its tasks, the newest first: all of them, or those in these states."""
+        """Its tasks, newest first: all of them, or those in these states."""
         before: int | None = None
         while True:
             page = self._client.call(
                 "task.list", batch_id=self.id, status=status, before=before, limit=1000
             )
-            for facts in page["tasks"]:
-                yield TaskHandle(self._client, facts["id"], facts)
+            for task in page["tasks"]:
+                yield TaskHandle(self._client, task["id"], task)
             before = page["next"]
             if before is None:
                 return
 
     def cancel(self, *, force: bool = False) -> None:
-        """Cancel what waits; what runs ends first, or is killed."""
+        """Cancel the tasks that wait. Running tasks finish first, or are killed by force."""
         self._client.call("batch.cancel", batch_id=self.id, force=force)
 
     def retry(self, tasks: Iterable[int] = ()) -> int:
-        """Run failed tasks again, all or those with these ids. Returns how many."""
-        answer = self._client.call("batch.retry", batch_id=self.id, task_ids=tuple(tasks))
-        return int(answer["retried"])
+        """Run failed tasks again, all of them or those with these ids. Returns their number."""
+        reply = self._client.call("batch.retry", batch_id=self.id, task_ids=tuple(tasks))
+        return int(reply["retried"])
 
     def rollback(self) -> None:
-        """Bring back what it has changed."""
+        """Undo the changes of its tasks."""
         self._client.call("batch.rollback", batch_id=self.id)
 
 
@@ -140,16 +124,16 @@ class TaskHandle(Handle):
         return self.status in FINISHED
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for what its handler returned. Raises TaskFailed if it did not succeed."""
+        """Wait, and return what the handler returned. Raises TaskFailed if it did not succeed."""
         if self.wait(timeout) not in ("success", "rollback_success"):
-            seen = self.facts
+            task = self.details
             raise TaskFailed(
-                id=self.id, status=seen["status"], cause=seen["cause"], info=seen["info"] or ""
+                id=self.id, status=task["status"], cause=task["cause"], info=task["info"] or ""
             )
-        return self.facts["result"]
+        return self.details["result"]
 
     def cancel(self, *, force: bool = False) -> str:
-        """Cancel it: `cancel` if it waited, else `stopping`, or `killing` by force."""
+        """Cancel it. Returns `cancel` if it waited, else `stopping`, or `killing` by force."""
         return str(self._client.call("task.cancel", task_id=self.id, force=force)["state"])
 
     def reschedule(
@@ -159,9 +143,9 @@ class TaskHandle(Handle):
         delay: float | None = None,
         priority: int | None = None,
     ) -> None:
-        """Move it to another time or priority while it waits."""
+        """Change the time or the priority of a task that waits."""
         self._client.call(
-            "task.reschedule", task_id=self.id, at=written(at), delay=delay, priority=priority
+            "task.reschedule", task_id=self.id, at=time_text(at), delay=delay, priority=priority
         )
 
     def retry(self) -> None:
@@ -175,35 +159,35 @@ class SweepHandle(Handle):
     noun = "sweep"
 
     def refresh(self) -> Self:
-        self._seen = self._client.call("sweep.show", sweep=self.id)
+        self._details = self._client.call("sweep.show", sweep=self.id)
         return self
 
     @property
     def status(self) -> str:
-        return str(self.facts["state"])
+        return str(self.details["state"])
 
     @property
     def finished(self) -> bool:
-        """It is over, or stands until somebody starts it."""
+        """Whether it has ended or waits for `start`."""
         return self.status not in ACTIVE
 
     @property
     def done(self) -> int:
-        """How many items are over; `errors` of them have failed."""
-        return int(self.facts["done"])
+        """The number of items that have ended, `errors` of them with an error."""
+        return int(self.details["done"])
 
     @property
     def errors(self) -> int:
-        return int(self.facts["errors"])
+        return int(self.details["errors"])
 
     def start(self) -> None:
-        """Start it, or go on with it where it was stopped."""
-        self._seen = self._client.call("sweep.start", sweep=self.id)
+        """Start it, or resume it where it was stopped."""
+        self._details = self._client.call("sweep.start", sweep=self.id)
 
     def stop(self, reason: str | None = None, *, force: bool = False) -> None:
-        """No further item starts; those that run end first, or are killed."""
-        self._seen = self._client.call("sweep.stop", sweep=self.id, reason=reason, force=force)
+        """Start no further item. Running items finish first, or are killed by force."""
+        self._details = self._client.call("sweep.stop", sweep=self.id, reason=reason, force=force)
 
     def update(self, **changes: Any) -> None:
         """Change its rate, parallel or errors while it runs."""
-        self._seen = self._client.call("sweep.update", sweep=self.id, **changes)
+        self._details = self._client.call("sweep.update", sweep=self.id, **changes)

@@ -16,7 +16,7 @@ from tests.acceptance.terminal import ENTRY_POINT, SUBMIT, Desk, Terminal, refus
         ("t.jsonl", b"", ["none in the file"]),
         ("t.jsonl", b"\n\n", ["none in the file"]),
         ("t.jsonl", b'{"target_id": "a"}\n{"target_id": 5}\n', ["line 2: target_id: expected"]),
-        ("t.jsonl", b'{"target_id": "a"}\n\n{"name": "b"}\n', ["line 3:", "`name`"]),
+        ("t.jsonl", b'{"target_id": "a"}\n\n{"name": "b"}\n', ["line 3: name:", "unknown field"]),
         ("t.jsonl", b'{"target_id": "a"}\n{"target_id": ', ["line 2:", "not JSON"]),
         ("t.jsonl", b"[]\n", ["line 1:", "object"]),
         ("t.jsonl", b'{"target_id": "\xff"}\n', ["line 1:", "not JSON"]),

@@ -91,6 +91,7 @@ def test_what_is_wrong_is_named(text: str, settings: dict[str, Any], field: str,
     with pytest.raises(BadSchedule) as caught:
         Schedule.parse(text, **settings)
     assert caught.value.details["field"] == field
+    assert caught.value.details.get("cron_field", field) in str(caught.value)
     assert why in str(caught.value)
 
 

@@ -22,15 +22,15 @@ from drumline.command_layer.fields import (
     Type,
     as_json,
 )
-from drumline.command_layer.targets import PIECE, Target
+from drumline.command_layer.targets import CHUNK_SIZE, Target
 from drumline.errors import Conflict, WrongUse
 
 if TYPE_CHECKING:
     from drumline.domain.policy import HandlerSpec
     from drumline.store.tx import Tx
 
-Targets = Annotated[tuple[Target, ...], Meta(max_length=PIECE)]
-Count = Annotated[int, Meta(ge=0, le=PIECE)]
+Targets = Annotated[tuple[Target, ...], Meta(max_length=CHUNK_SIZE)]
+Count = Annotated[int, Meta(ge=0, le=CHUNK_SIZE)]
 
 LONGEST_TIMEOUT_MS = 2**31 - 1
 

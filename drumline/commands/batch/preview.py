@@ -22,16 +22,16 @@ from drumline.commands.batch.load import BatchLoad, BatchOpen, Count, Targets, t
 from drumline.domain.preview import ASYNC_TYPE, SYNC_TYPE, TARGET_TYPE, PreviewParam
 from drumline.domain.states import FINISHED
 from drumline.domain.task import BatchInfo
-from drumline.errors import NotReachable, WrongUse
+from drumline.errors import NotReachable
 
 if TYPE_CHECKING:
-    from drumline.cli.terminal import Door
+    from drumline.client.chunks import Chunk
+    from drumline.client.client import Client
     from drumline.domain.policy import HandlerSpec
     from drumline.store.tx import Tx
 
 PREVIEWS = 5
 MOST = 20
-LOOK_SECONDS = 0.1
 PATIENCE = 10.0
 """Seconds that the workers may need beside the handler's own time."""
 
@@ -118,27 +118,24 @@ def _check(spec: HandlerSpec, targets: tuple[Target, ...], param: Any) -> None:
 
 
 def dry_run(
-    door: Door,
+    client: Client,
     about: Mapping[str, Any],
     work: Mapping[str, Any],
-    parts: Iterator[Any],
-    naming_lines: Any,
+    chunks: Iterator[Chunk],
 ) -> int:
-    """Check all parts, look at the first targets, and say what was found."""
+    """Check all targets, have the handler preview the first ones, and print the result."""
     kind = {name: about[name] for name in ("type", "target_type")}
     first: list[msgspec.Raw] = []
     total, checked = 0, {}
-    for part in parts:
-        with naming_lines(part):
-            arguments = {**kind, "param": work["param"], **part.arguments}
-            checked = door.call("batch.check", arguments)
+    for chunk in chunks:
+        with chunk.naming_source():
+            arguments = {**kind, "param": work["param"], **chunk.arguments}
+            checked = client.call("batch.check", **arguments)
         total += checked["checked"]
         if len(first) < PREVIEWS:
-            found = part.arguments.get("targets") or [msgspec.Raw(_PLAIN)]
+            found = chunk.arguments.get("targets") or [msgspec.Raw(_PLAIN)]
             first += found[: PREVIEWS - len(first)]
-    if not total:
-        raise WrongUse(reason="a batch needs at least one target, and there is none in the file")
-    looked = _look(door, about, work, first) if checked["captures"] else []
+    looked = _look(client, about, work, first) if checked["captures"] else []
     answer = {
         "dry_run": True, "tasks": total, "type": checked["type"],
         "target_type": checked["target_type"], "captures": checked["captures"], "targets": looked,
@@ -151,16 +148,16 @@ _PLAIN = msgspec.msgpack.encode({})
 
 
 def _look(
-    door: Door, about: Mapping[str, Any], work: Mapping[str, Any], first: list[msgspec.Raw]
+    client: Client, about: Mapping[str, Any], work: Mapping[str, Any], first: list[msgspec.Raw]
 ) -> list[dict[str, Any]]:
     """Have the handler look, and wait for what it sees."""
     sent = {**about, "targets": first, "param": work["param"], "timeout": work["timeout"]}
-    asked = door.call("batch.preview", sent)
+    asked = client.call("batch.preview", **sent)
     until = time.monotonic() + asked["seconds"] + PATIENCE
     shown = []
     for raw, task_id in zip(first, asked["task_ids"], strict=True):
         target = msgspec.msgpack.decode(raw, type=Target)
-        task = _ended(door, task_id, until)
+        task = _ended(client, task_id, until)
         found = task["result"] or {}
         shown.append(
             {
@@ -175,15 +172,14 @@ def _look(
     return shown
 
 
-def _ended(door: Door, task_id: int, until: float) -> dict[str, Any]:
-    while True:
-        task = door.call("task.show", {"task_id": task_id})
+def _ended(client: Client, task_id: int, until: float) -> dict[str, Any]:
+    from drumline.client.polling import poll
+
+    for task in poll(lambda: client.call("task.show", task_id=task_id), until - time.monotonic()):
         if task["status"] in FINISHED:
             return task
-        if time.monotonic() > until:
-            door.call("task.cancel", {"task_id": task_id, "force": True})
-            raise NotReachable(what="A worker", reason=task["why"] or "none has looked in time")
-        time.sleep(LOOK_SECONDS)
+    client.call("task.cancel", task_id=task_id, force=True)
+    raise NotReachable(what="A worker", reason=task["why"] or "none has previewed in time")
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:

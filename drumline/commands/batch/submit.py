@@ -1,32 +1,31 @@
 """`drumline batch submit`: many targets, one change each.
 
-A small batch is one message. A large one is loaded in pieces (see `batch_load`), and one that
-cannot be loaded to its end is taken back: nothing is left of it.
+A small batch is one message. A large one is loaded in chunks (see `load`); if that fails, the batch
+is discarded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
-import msgspec
 
-from drumline.cli import groups, terminal
-from drumline.command_layer import store, targets
+from drumline.cli import gateway, groups, progress, terminal
+from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.fields import Priority, Timeout
-from drumline.command_layer.targets import PIECE, Target
+from drumline.command_layer.targets import Target
 from drumline.commands.batch import preview
 from drumline.commands.batch.load import BatchLoad, BatchOpen, Count, Targets
 from drumline.commands.batch.watch import told
-from drumline.errors import Conflict, DrumlineError, NotFound, NotReachable, WrongUse, restore
+from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
-    from drumline.cli.terminal import Door
+    from drumline.client.chunks import Chunk
     from drumline.store.tx import Tx
 
 
@@ -61,16 +60,6 @@ class BatchSubmit(BatchOpen, frozen=True, kw_only=True):
 
 
 # --- the CLI half --------------------------------------------------------------------------------
-
-
-class BatchChunk(msgspec.Struct):
-    """Some of the targets, as arguments of a command."""
-
-    arguments: dict[str, Any]
-    done: int
-    """How far we are with it, in the units of `_total`."""
-    source: str = ""
-    lines: list[int] = msgspec.field(default_factory=list)
 
 
 @groups.batch.command(
@@ -110,117 +99,54 @@ class BatchChunk(msgspec.Struct):
 @terminal.changes
 def submit(file: str | None, count: int | None, watch: bool, dry_run: bool, **options: Any) -> int:
     """Submit a batch: the same change for many targets."""
+    from drumline.client import batch_load
+    from drumline.client.client import user_name
+    from drumline.client.control import new_request_id
+
     if (file is None) == (count is None):
         raise click.UsageError("give either --targets FILE or --count N")
     about = {
         "batch_name": options["name"],
         "type": options["type_"],
         "extra_info": options["extra"],
-        "creator": options["creator"] or terminal.user(),
+        "creator": options["creator"] or user_name(),
         **{n: options[n] for n in ("target_type", "env", "region", "az", "cmdb_service")},
     }
     work = {name: options[name] for name in ("param", "priority", "timeout")}
-    parts = _counted(count) if file is None else _read(file)
-    with terminal.door() as door:
-        if dry_run:
-            return preview.dry_run(door, about, work, parts, _naming_lines)
-        answer = _submit(door, about, work, parts, _total(file, count), options["request_id"])
-    batch_id = answer["batch_id"]
-    words = f"batch {batch_id}: {terminal.counted(answer['tasks'], 'task')} submitted"
-    return told(batch_id, answer, words, watch)
+    chunks = iter(_chunks(file, count))
+    first = next(chunks, None)  # read before the gateway is asked for anything
+    if first is None:
+        raise WrongUse(reason="a batch needs at least one target, and there is none in the file")
+    chunks = chain((first,), chunks)
+    if dry_run:
+        with gateway.connect() as client:
+            return preview.dry_run(client, about, work, chunks)
+    request_id = options["request_id"] or new_request_id()
+    hint = (
+        "nothing runs before all is loaded; to continue, repeat the command with --request-id "
+        f"{request_id}"
+    )
+    with (
+        gateway.connect() as client,
+        gateway.advice(hint),
+        progress.loading_bar(f"loading batch {options['name']}", _total(file, count)) as show,
+    ):
+        reply = batch_load.submit(client, about, work, chunks, request_id, show)
+    batch_id = reply["batch_id"]
+    words = f"batch {batch_id}: {terminal.counted(reply['tasks'], 'task')} submitted"
+    return told(batch_id, reply, words, watch)
 
 
-def _counted(count: int | None) -> Iterator[BatchChunk]:
-    done = 0
-    while count is not None and done < count:
-        n = min(PIECE, count - done)
-        done += n
-        yield BatchChunk({"count": n}, done)
+def _chunks(file: str | None, count: int | None) -> Iterator[Chunk]:
+    from drumline.client import chunks, target_files
 
-
-def _read(file: str) -> Iterator[BatchChunk]:
-    for piece in targets.read(file):
-        yield BatchChunk({"targets": piece.targets}, piece.read, file, piece.lines)
+    return chunks.of_count(count or 0) if file is None else target_files.read(file)
 
 
 def _total(file: str | None, count: int | None) -> int | None:
+    """What the progress bar counts to: tasks, or bytes of a file."""
     if file is None:
         return count
     with suppress(OSError):
         return None if file == "-" else Path(file).stat().st_size
     return None
-
-
-def _submit(
-    door: Door,
-    about: Mapping[str, Any],
-    work: Mapping[str, Any],
-    parts: Iterator[BatchChunk],
-    total: int | None,
-    request_id: str | None,
-) -> dict[str, Any]:
-    """In one message if it fits into one, else in pieces."""
-    from drumline.client.control import new_request_id
-
-    request_id = request_id or new_request_id()
-    first, second = next(parts, None), next(parts, None)
-    if first is None:
-        raise WrongUse(reason="a batch needs at least one target, and there is none in the file")
-    try:
-        if second is None:
-            with _naming_lines(first):
-                return door.call("batch.submit", {**about, **work, **first.arguments}, request_id)
-        return _in_pieces(door, about, work, chain((first, second), parts), total, request_id)
-    except NotReachable as error:
-        if not door.was_found:
-            raise
-        raise restore(
-            error.code,
-            f"{error} (nothing runs before all is loaded; to go on where it stopped, repeat the "
-            f"command with --request-id {request_id})",
-            error.details,
-        ) from None
-
-
-def _in_pieces(
-    door: Door,
-    about: Mapping[str, Any],
-    work: Mapping[str, Any],
-    parts: Iterator[BatchChunk],
-    total: int | None,
-    request_id: str,
-) -> dict[str, Any]:
-    """Every piece has a request id of its own: what is repeated goes on where it stopped."""
-    batch = {"batch_id": door.call("batch.open", about, f"{request_id}.open")["batch_id"]}
-    try:
-        with terminal.bar(f"loading batch {batch['batch_id']}", total) as advance:
-            for number, part in enumerate(parts, 1):
-                with _naming_lines(part):
-                    arguments = {**batch, **work, **part.arguments}
-                    door.call("batch.load", arguments, f"{request_id}.{number}")
-                advance(part.done)
-    except NotFound:
-        raise Conflict(
-            reason=f"request {request_id} was given up before; use another --request-id"
-        ) from None
-    except NotReachable:
-        raise
-    except BaseException:
-        with suppress(DrumlineError):
-            door.call("batch.discard", batch, f"{request_id}.discard")
-        raise
-    return door.call("batch.start", batch, f"{request_id}.start")
-
-
-@contextmanager
-def _naming_lines(part: BatchChunk) -> Iterator[None]:
-    """The gateway counts the targets of a message; a person wants the line of the file."""
-    try:
-        yield
-    except WrongUse as error:
-        index, reason = error.details.get("index"), error.details.get("reason")
-        if index is None or reason is None or not part.lines:
-            raise
-        field = {name: value for name, value in error.details.items() if name == "field"}
-        place = f"{part.source} line {part.lines[index]}"
-        raise WrongUse(**field, reason=reason).within(place) from None

@@ -148,15 +148,12 @@ def _welcome(settings: Settings, token: str, head: str) -> None:
 
 def _demonstrate(settings: Settings) -> int:
     """Run the demo batch; the exit code."""
-    from drumline.client.control import Control
+    from drumline.client.client import Client
     from drumline.node import demo
     from drumline.node.supervisor import program
 
-    control = Control(settings.endpoint("control"))
-    try:
-        batch = demo.run(control)
-    finally:
-        control.close()
+    with Client(settings.endpoint("control")) as client:
+        batch = demo.run(client)
     done = batch["counts"].get("success", 0)
     click.echo(f"{done:,} of {batch['total']:,} tasks done in {batch['seconds']:.1f} s.", err=True)
     if done != batch["total"]:

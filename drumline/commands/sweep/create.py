@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 import msgspec
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Text128, as_json
@@ -200,11 +199,11 @@ def create(
 
 
 def _checked(sweep_id: int) -> dict[str, Any]:
-    """Wait for the create hook: it runs in a worker."""
-    until = time.monotonic() + CHECK_SECONDS
-    with terminal.door() as door:
-        while True:
-            found = door.call("sweep.show", {"sweep": sweep_id})
-            if found["checked"] or found["state"] == "failed" or time.monotonic() > until:
-                return found
-            time.sleep(0.1)
+    """Wait for the create hook, which runs in a worker."""
+    from drumline.client.polling import poll
+
+    with gateway.connect() as client:
+        for found in poll(lambda: client.call("sweep.show", sweep=sweep_id), CHECK_SECONDS):
+            if found["checked"] or found["state"] == "failed":
+                break
+    return found

@@ -13,7 +13,7 @@ from msgspec import Meta
 from drumline.command_layer import param_schema, store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Priority, Text64, Timeout, Type, as_json, iso
-from drumline.command_layer.targets import PIECE
+from drumline.command_layer.targets import CHUNK_SIZE
 from drumline.commands.batch.load import timeout_ms
 from drumline.commands.task.schedule import Delay, Instance, due
 from drumline.errors import Conflict, WrongUse
@@ -30,7 +30,7 @@ class TaskScheduleMany(ChangeCommand, frozen=True, kw_only=True):
     name: ClassVar[str] = "task.schedule_many"
 
     type: Type
-    params: Annotated[tuple[Any, ...], Meta(min_length=1, max_length=PIECE)]
+    params: Annotated[tuple[Any, ...], Meta(min_length=1, max_length=CHUNK_SIZE)]
     """One task for each."""
     instance_ids: tuple[Instance | None, ...] = ()
     """None at all, or one for each task."""

@@ -29,7 +29,7 @@ def test_a_batch_of_targets_in_every_form(client: Client) -> None:
     )
     assert batch.wait(WAIT) == "success"
     assert batch.counts == {"success": 3}
-    assert (batch.total, batch.finished, batch.facts["env"]) == (3, True, "test")
+    assert (batch.total, batch.finished, batch.details["env"]) == (3, True, "test")
     results = {task.result(1)["target"]: task.result(1) for task in batch.tasks()}
     about = ["forms", "test", {"ticket": 7}]
     assert results["an id"]["param"] == "common"
@@ -109,7 +109,11 @@ def newest_batch(client: Client) -> int:
         ({"type": "demo.noop", "count": 0}, WrongUse, ["at least one target"]),
         ({"type": "demo.noop", "targets": "abc"}, WrongUse, ["a list or a generator", "'abc'"]),
         ({"type": "demo.noop", "targets": ["a", 7]}, WrongUse, ["target 1", "int"]),
-        ({"type": "demo.noop", "targets": [{"id": "a"}]}, WrongUse, ["target 0", "`id`"]),
+        (
+            {"type": "demo.noop", "targets": [{"id": "a"}]},
+            WrongUse,
+            ["target 0: id:", "unknown field"],
+        ),
         ({"type": "demo.noop", "targets": [{"target_id": 7}]}, WrongUse, ["target 0", "target_id"]),
         ({"type": "demo.noop", "targets": [Target(target_id=7)]}, WrongUse, ["target_id"]),  # type: ignore[arg-type]
         ({"type": "demo.noop", "targets": [{"param": object()}]}, WrongUse, ["target 0", "object"]),
@@ -161,7 +165,7 @@ def test_what_failed_is_retried_all_or_some(client: Client) -> None:
     assert batch.wait(WAIT) == "fail"
     assert batch.retry() == 3
     assert batch.wait(WAIT) == "fail"
-    attempts = {task.id: task.refresh().facts["attempt"] for task in batch.tasks()}
+    attempts = {task.id: task.refresh().details["attempt"] for task in batch.tasks()}
     assert attempts == {failed[0]: 3, failed[1]: 2, failed[2]: 2}
 
 

@@ -13,7 +13,7 @@ def test_a_sweep_is_created_found_again_and_waited_for(client: Client, tmp_path:
     name = tmp_path.name
     sweep = client.create_sweep(name, "demo.sweep", items=["one", "two", "three"], extra={"a": 1})
     assert sweep.wait(WAIT) == "finished" and sweep.finished
-    assert (sweep.done, sweep.errors, sweep.facts["extra"]) == (3, 0, {"a": 1})
+    assert (sweep.done, sweep.errors, sweep.details["extra"]) == (3, 0, {"a": 1})
     assert client.sweep(name).id == client.sweep(sweep.id).id == sweep.id
     assert repr(sweep) == f"<Sweep {sweep.id}>"
 
@@ -26,10 +26,10 @@ def test_a_sweep_is_steered(client: Client, tmp_path: Path) -> None:
     sweep.start()
     assert not sweep.finished
     sweep.update(rate=2, errors=5)
-    assert (sweep.facts["rate"], sweep.facts["error_budget"]) == (2, 5)
+    assert (sweep.details["rate"], sweep.details["error_budget"]) == (2, 5)
     sweep.stop("enough for today")
     assert sweep.wait(WAIT) == "stopped"
-    assert sweep.facts["reason"].endswith(": enough for today")
+    assert sweep.details["reason"].endswith(": enough for today")
     sweep.start()
     sweep.stop(force=True)
     assert sweep.wait(WAIT) == "stopped"

@@ -31,7 +31,7 @@ def test_a_task_that_fails_says_why(client: Client) -> None:
         task.result(WAIT)
     task.retry()
     assert task.wait(WAIT) == "fail"
-    assert task.facts["attempt"] == 2
+    assert task.details["attempt"] == 2
 
 
 def test_a_task_waits_for_its_time_and_can_be_moved(client: Client) -> None:
@@ -41,7 +41,7 @@ def test_a_task_waits_for_its_time_and_can_be_moved(client: Client) -> None:
     assert task.status == "pending"
     task.reschedule(delay=0, priority=9)
     assert task.result(WAIT) == 1
-    assert task.facts["priority"] == 9
+    assert task.details["priority"] == 9
 
 
 def test_a_waiting_task_is_cancelled_at_once_and_a_running_one_by_force(
@@ -113,4 +113,4 @@ def test_what_is_enqueued_in_a_transaction_runs_after_its_commit(
     if lost != kept:
         with pytest.raises(NotFound):
             client.task(lost).refresh()
-    client.ring()
+    client.scan_now()
