@@ -16,8 +16,13 @@ import msgspec
 from drumline.command_layer import store
 from drumline.command_layer.base import REQUEST_ID_LIMIT, ChangeCommand, Command, Context
 from drumline.errors import DrumlineError, StoreUnavailable
-from drumline.handlers.http.masking import MASK, is_secret, mask_names, may_name_secrets
-from drumline.masking import masked_url
+from drumline.masking import (
+    MASK,
+    is_secret_name,
+    mask_named_values,
+    mask_url,
+    may_contain_secret_names,
+)
 
 if TYPE_CHECKING:
     from drumline.store.admin.audit import AuditEntry
@@ -63,7 +68,7 @@ def shown(arguments: Mapping[str, Any]) -> str:
 
 
 def _bounded(name: str, value: Any, depth: int) -> Any:
-    if is_secret(name) and value not in (None, "", False):
+    if is_secret_name(name) and value not in (None, "", False):
         return MASK
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
@@ -96,8 +101,8 @@ def _text(name: str, value: str, depth: int) -> Any:
     if value[:1] in ("{", "[") and depth and len(value) <= READ_LIMIT:
         with suppress(msgspec.DecodeError, UnicodeEncodeError):
             return _bounded(name, msgspec.json.decode(value), depth - 1)
-    clean = mask_names(masked_url(value[:READ_LIMIT]))
-    if '\\"' in clean and may_name_secrets(clean):
+    clean = mask_named_values(mask_url(value[:READ_LIMIT]))
+    if '\\"' in clean and may_contain_secret_names(clean):
         return MORE  # JSON inside of JSON that cannot be read: the names in it are not found
     return clean if len(clean) <= TEXT_LIMIT else clean[:TEXT_LIMIT] + MORE
 

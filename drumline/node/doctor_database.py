@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from drumline.config import Settings
-from drumline.masking import masked_url
+from drumline.masking import mask_url
 from drumline.node.doctor import FAIL, MB, OK, WARN, Finding, Findings
 from drumline.store import schema
 from drumline.store.access import file_of, opened
@@ -35,7 +35,7 @@ def examine(settings: Settings) -> Findings:
             return
     with opened(settings.database) as database:
         database.read(lambda tx: tx.execute(text("SELECT 1")), tries=1)
-        yield Finding("database", OK, f"{masked_url(settings.database)} answers")
+        yield Finding("database", OK, f"{mask_url(settings.database)} answers")
         yield at_version(schema.current(database))
         if file is None:
             yield from server(database, settings)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drumline.handlers import import_check
-from drumline.masking import masked, masked_url
+from drumline.masking import mask_setting, mask_url
 from drumline.node import doctor, doctor_database
 from drumline.store import schema
 
@@ -146,12 +146,12 @@ def test_an_import_that_never_ends_is_given_up(
     ],
 )
 def test_a_password_in_a_url_is_not_shown(url: str, shown: str) -> None:
-    assert masked_url(url) == shown
+    assert mask_url(url) == shown
 
 
 def test_secrets_are_masked_however_deep_they_are() -> None:
     value = [{"url": "http://me:sesame@host", "password": "sesame", "name": "open"}]
     shown = [{"url": "http://me:***@host", "password": "***", "name": "open"}]
-    assert masked("connect", value) == shown
-    assert masked("api_token", "sesame") == "***"
-    assert masked("api_token", "") == ""
+    assert mask_setting("connect", value) == shown
+    assert mask_setting("api_token", "sesame") == "***"
+    assert mask_setting("api_token", "") == ""

@@ -21,9 +21,15 @@ from drumline.domain.release import RunOutcome as RunOutcome
 from drumline.domain.states import Cause, TaskState
 from drumline.handlers.http.answer import as_text, kept_headers, retry_after, unpack
 from drumline.handlers.http.bounds import HEADERS_KEPT, fit, fit_headers
-from drumline.handlers.http.masking import MASK, Secrets, is_secret, mask_names, may_name_secrets
 from drumline.handlers.http.retry import DEFAULT_ON, RETRIABLE, CallOutcome, RetryPolicy, outcome_of
 from drumline.handlers.http.trace import traceparent
+from drumline.masking import (
+    MASK,
+    SecretValues,
+    is_secret_name,
+    mask_named_values,
+    may_contain_secret_names,
+)
 
 # --- outcomes and retries -------------------------------------------------------------------------
 
@@ -138,13 +144,13 @@ def test_a_service_may_ask_to_be_left_alone(said: str | None, seconds: float) ->
      "credentials", "sessionid", "jwt", "X-Auth"],
 )  # fmt: skip
 def test_names_that_hold_secrets(name: str) -> None:
-    assert is_secret(name)
-    assert may_name_secrets(f"x {name} y")  # the quick look misses none of them
+    assert is_secret_name(name)
+    assert may_contain_secret_names(f"x {name} y")  # the quick look misses none of them
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "X-Request-Id", "key", "author", "pass", "name"])
 def test_names_that_hold_none(name: str) -> None:
-    assert not is_secret(name)
+    assert not is_secret_name(name)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +176,7 @@ def test_names_that_hold_none(name: str) -> None:
     ],
 )
 def test_what_stands_behind_a_secret_name_is_masked(text: str, masked: str) -> None:
-    assert mask_names(text) == masked
+    assert mask_named_values(text) == masked
 
 
 @given(
@@ -191,20 +197,20 @@ def test_masking_json_masks_exactly_the_secret_keys(document: object, cut: int) 
         return [expected(v) for v in value] if isinstance(value, list) else value
 
     text = json.dumps(document)
-    assert json.loads(mask_names(text)) == expected(document)
-    mask_names(text[:cut])  # a part of it does no harm
+    assert json.loads(mask_named_values(text)) == expected(document)
+    mask_named_values(text[:cut])  # a part of it does no harm
 
 
 @given(st.text("ab%", max_size=60), st.integers(0, 80))
 def test_no_part_of_a_secret_is_left_at_the_end(text: str, cut: int) -> None:
     hidden = "S3CRET-" * 3
-    left = Secrets([hidden]).mask((text + hidden + text)[:cut], cut=True)
+    left = SecretValues([hidden]).mask((text + hidden + text)[:cut], cut=True)
     assert "S" not in left
     assert left.replace(MASK, "") in text + text
 
 
 def test_a_secret_is_found_however_it_comes_back() -> None:
-    secrets = Secrets(['Bearer ab"c/d+ef', "sid=hunter2; short=x"])
+    secrets = SecretValues(['Bearer ab"c/d+ef', "sid=hunter2; short=x"])
     for form in ('ab"c/d+ef', 'ab\\"c/d+ef', "ab%22c%2Fd%2Bef", "hunter2", "sid=hunter2; short=x"):
         assert secrets.mask(f"<{form}>") == f"<{MASK}>"
     assert secrets.mask("x Bearer short") == "x Bearer short"
@@ -215,7 +221,7 @@ def test_a_secret_is_found_however_it_comes_back() -> None:
 )
 def test_a_hostile_answer_does_not_take_long_to_mask(text: str) -> None:
     started = time.process_time()
-    mask_names(text)
+    mask_named_values(text)
     assert time.process_time() - started < 0.5  # a pattern that goes back takes minutes
 
 

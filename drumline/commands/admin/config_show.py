@@ -11,16 +11,16 @@ from drumline.cli import groups, terminal
 
 @groups.config.command("show", epilog="drumline config show\ndrumline config show --json")
 def show() -> None:
-    """Show the settings that are in effect. Secrets are masked."""
+    """Show the settings that are in effect. SecretValues are masked."""
     import msgspec
 
     from drumline import config
-    from drumline.masking import masked
+    from drumline.masking import mask_setting
 
     values = msgspec.to_builtins(config.load())
     sources = _sources()
     shown = [
-        {"name": name, "value": masked(name, value), "source": sources.get(name, "default")}
+        {"name": name, "value": mask_setting(name, value), "source": sources.get(name, "default")}
         for name, value in values.items()
     ]
     rows = [(item["name"], item["value"], item["source"]) for item in shown]

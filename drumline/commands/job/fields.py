@@ -32,9 +32,9 @@ from drumline.handlers.http.call import (
     job_field,
     param_of_job,
 )
-from drumline.handlers.http.masking import MASK, is_secret
 from drumline.handlers.http.prepare import PreparedCall
 from drumline.handlers.http.retry import RetryPolicy
+from drumline.masking import MASK, is_secret_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -292,7 +292,7 @@ def keep_secrets(row: Row[Any], said: dict[str, Any]) -> dict[str, Any]:
         return said
     old: dict[str, Any] = msgspec.json.decode(row.headers_json)
     kept = {
-        name: old[name] if value == MASK and is_secret(name) and name in old else value
+        name: old[name] if value == MASK and is_secret_name(name) and name in old else value
         for name, value in given.items()
     }
     return said | {"headers_json": kept}

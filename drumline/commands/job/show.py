@@ -13,7 +13,7 @@ from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import from_json, iso
 from drumline.commands.job.fields import Key
-from drumline.handlers.http.masking import MASK, is_secret
+from drumline.masking import MASK, is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class JobShow(QueryCommand, frozen=True, kw_only=True):
 
 
 def described(tx: Tx, row: Row[Any]) -> dict[str, Any]:
-    """A job as every door shows it. Secrets in its headers are not for showing."""
+    """A job as every door shows it. SecretValues in its headers are not for showing."""
     call = row.target_url is not None
     last = store.firings.last_runs(tx, [row.id]).get(row.id)
     return {
@@ -117,7 +117,7 @@ def _masked(headers_json: str | None) -> str | None:
     if headers_json is None:
         return None
     headers: dict[str, str] = msgspec.json.decode(headers_json)
-    shown = {name: MASK if is_secret(name) else value for name, value in headers.items()}
+    shown = {name: MASK if is_secret_name(name) else value for name, value in headers.items()}
     return msgspec.json.encode(shown).decode()
 
 

@@ -128,7 +128,7 @@ def _require_health(settings: Settings, detach: bool) -> None:
 
 
 def _welcome(settings: Settings, token: str, head: str) -> None:
-    from drumline.masking import masked_url
+    from drumline.masking import mask_url
     from drumline.node.run_dir import TOKEN
 
     host = f"[{settings.http_host}]" if ":" in settings.http_host else settings.http_host
@@ -142,7 +142,7 @@ def _welcome(settings: Settings, token: str, head: str) -> None:
     click.echo(f"{head} with {settings.worker_count} workers.")
     click.echo(f"  url        {url}")
     click.echo(f"  api token  {token}  (kept in {_short(file)})")
-    click.echo(f"  database   {masked_url(settings.database)}")
+    click.echo(f"  database   {mask_url(settings.database)}")
     click.echo(f"  logs       {_short(settings.run_path / 'log')}/")
 
 

@@ -13,24 +13,22 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from drumline.errors import WrongUse
+from drumline.masking import MASK, has_url_password, mask_url_passwords, names_pattern
 
-MASK = "***"
 SHORTEST = 4
-"""A shorter value would be found all over a text that has nothing to do with it."""
+"""Shorter secret values are not searched for in messages: they would match unrelated text."""
 
-# Connect knows a secret by its type in the connector's own definition, which only the plug-in
-# has; by name, this covers what Kafka, Connect, Debezium and the common sinks call theirs. What
-# tells where a secret is (a file, an address) or of which kind it is, is none.
+# Connect knows the type of a setting from the connector's own definition, which only the plug-in
+# has; by name, this covers the secrets of Kafka, Connect, Debezium and the common sinks. A setting
+# that locates a secret (a file, a URL) or names its kind holds none. A JSON schema has no flag for
+# ignoring case, so the pattern spells out both cases.
 _NAMES = (
     r"^(?!.*\.(url|uri|location|path|file|type|class|provider|algorithm|ms|enabled?)$).*"
-    r"([pP][aA][sS][sS]([wW]|[pP][hH][rR]|$|\.)|[sS][eE][cC][rR][eE][tT]|[tT][oO][kK][eE][nN]"
-    r"|[cC][rR][eE][dD][eE][nN][tT][iI][aA][lL]|(private|access|api|account|keystore)[._]?[kK]ey"
-    r"|jaas|user\.info)"
+    rf"({names_pattern('[{0}{1}]')}|[pP][aA][sS][sS]($|\.))"
 )
 _KEY = re.compile(_NAMES)
 _REFERENCE = r"^\$\{[^{}]+\}$"
 _EXTERNAL = re.compile(_REFERENCE)
-_IN_ADDRESS = re.compile(r"(://[^/\s:@]*:(?=[^/\s@]+@)|[?&;]password=)[^/\s@&;]+", re.IGNORECASE)
 
 Config = Mapping[str, str]
 
@@ -62,7 +60,7 @@ def is_plain_secret(key: str, value: str | None) -> bool:
     """Would writing this value down give a secret away?"""
     if not value or _EXTERNAL.fullmatch(value):
         return False
-    return bool(_KEY.search(key) or _IN_ADDRESS.search(value))
+    return bool(_KEY.search(key) or has_url_password(value))
 
 
 def refuse_plain(change: Mapping[str, str | None], what: str) -> None:
@@ -86,7 +84,7 @@ def masked(text: str, *configs: Config | None) -> str:
     # The longest first: one secret may be a part of another.
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, MASK)
-    return _IN_ADDRESS.sub(rf"\1{MASK}", text)
+    return mask_url_passwords(text)
 
 
 def shown(config: Mapping[str, Any]) -> dict[str, Any]:

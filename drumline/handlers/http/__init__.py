@@ -1,1 +1,1 @@
-"""The `http` handler: calls services over HTTP, many at a time, inside its address rules."""
+"""The `http` handler: concurrent HTTP calls to the addresses that the rules allow."""

@@ -1,13 +1,13 @@
-"""Which addresses may be called.
+"""The rules for the addresses that may be called.
 
-The operator's allowlist comes first. For everything else a name is resolved once, every answer is
-checked against the ranges below, and the connection goes to one of those very answers: a name that
-answers differently the next time gains nothing. Private networks may be called, since that is
-where the services are; what must never be reached by way of a scheduler is this machine, its
-links, and the metadata services that hand out credentials.
+The operator's allowlist comes first. Every other name is resolved once, each address in the result
+is checked against the ranges below, and the connection goes to one of these addresses: a name that
+resolves differently the next time gains nothing. Private networks are allowed, because users'
+services are there; a scheduler must not give access to this machine, its links, and the metadata
+services that hand out credentials.
 
-The ranges are our own: `is_private` and its like have changed between releases of Python, and are
-wrong for some ranges in 3.11.
+The ranges are listed here because `ipaddress.is_private` and similar properties changed between
+Python releases, and are wrong for some ranges in 3.11.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AddressRefused(WrongUse):
 
 
 class Kind(Enum):
-    """Whether a range can be opened by a setting. The allowlist opens any."""
+    """The setting that allows a range. The allowlist allows any."""
 
     LOOPBACK = "http_allow_loopback"
     PRIVATE = "http_allow_private"
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 RANGES: tuple[tuple[str, Kind, str], ...] = (
-    # Credentials for whoever can reach them.
+    # They hand out credentials to every client.
     ("169.254.169.254/32", Kind.NEVER, "a metadata service"),
     ("169.254.170.2/32", Kind.NEVER, "a metadata service"),
     ("100.100.100.200/32", Kind.NEVER, "a metadata service"),
@@ -60,7 +60,7 @@ RANGES: tuple[tuple[str, Kind, str], ...] = (
     ("fe80::/10", Kind.NEVER, "a link-local address"),
     ("fec0::/10", Kind.NEVER, "a site-local address, long withdrawn"),
     ("ff00::/8", Kind.NEVER, "a multicast address"),
-    # IPv6 that carries an IPv4 address past the rules for it.
+    # IPv6 that carries an IPv4 address past the IPv4 rules.
     ("::ffff:0:0/96", Kind.NEVER, "an IPv4 address inside an IPv6 one (mapped)"),
     ("::ffff:0:0:0/96", Kind.NEVER, "an IPv4 address inside an IPv6 one (translated)"),
     ("::/96", Kind.NEVER, "an IPv4 address inside an IPv6 one (compatible)"),
@@ -69,7 +69,7 @@ RANGES: tuple[tuple[str, Kind, str], ...] = (
     ("2002::/16", Kind.NEVER, "an IPv4 address inside an IPv6 one (6to4)"),
     ("2001::/32", Kind.NEVER, "an IPv4 address inside an IPv6 one (Teredo)"),
     ("2001::/23", Kind.NEVER, "reserved"),
-    # Where our users' services are.
+    # Users' own services.
     ("10.0.0.0/8", Kind.PRIVATE, "a private address"),
     ("100.64.0.0/10", Kind.PRIVATE, "a shared address"),
     ("172.16.0.0/12", Kind.PRIVATE, "a private address"),
@@ -77,7 +77,7 @@ RANGES: tuple[tuple[str, Kind, str], ...] = (
     ("198.18.0.0/15", Kind.PRIVATE, "a benchmarking address"),
     ("fc00::/7", Kind.PRIVATE, "a private address"),
 )  # fmt: skip
-"""The first that matches decides. IPv4 outside of them is public, IPv6 only inside 2000::/3."""
+"""The first match decides. Other IPv4 addresses are public, other IPv6 only within 2000::/3."""
 
 _RANGES = tuple((ip_network(text), kind, what) for text, kind, what in RANGES)
 _PUBLIC_V6 = IPv6Network("2000::/3")
@@ -89,18 +89,18 @@ BAD_PORTS = frozenset(
      995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6379, 6566, 6665, 6666, 6667,
      6668, 6669, 6679, 6697, 10080, 11211)
 )  # fmt: skip
-"""Ports of other protocols, which could take a request for a command: the list of the browsers
-(the Fetch standard), Redis and memcached."""
+"""Ports of other protocols, which could interpret a request as commands: the Fetch standard's list,
+Redis and memcached."""
 
 
 class Allowed(NamedTuple):
-    """One line of the allowlist."""
+    """One entry of `http_allowlist`."""
 
     name: str = ""
-    """`api.example`, or `.example` for every name that ends so; empty if it is a network."""
+    """`api.example`, or `.example` for every name with this ending; empty for a network."""
     network: Network | None = None
     port: int | None = None
-    """None: every port that is not one of another protocol."""
+    """None: every port except those of other protocols."""
 
     def opens(self, port: int) -> bool:
         return self.port == port or (self.port is None and port not in BAD_PORTS)
@@ -119,7 +119,7 @@ class Allowed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """What this node may call."""
+    """The rules of this node's settings."""
 
     allow_loopback: bool = False
     allow_private: bool = True
@@ -136,7 +136,7 @@ class AddressRules:
         )
 
     def check_target(self, target: HttpTarget) -> None:
-        """Refuse what can be refused without resolving: an address, a port, an unlisted name."""
+        """Refuse what needs no name resolution: an address, a port, an unlisted name."""
         if target.address is not None:
             self.check_answers(target.host, target.port, [target.address])
             return
@@ -148,14 +148,14 @@ class AddressRules:
     def check_answers(self, host: str, port: int, addresses: Sequence[Address]) -> bool:
         """Refuse a host unless every address that it resolved to may be called.
 
-        True if the allowlist names the host, so that its addresses are the operator's choice.
+        Returns True if the allowlist contains the host itself and so trusts its addresses.
         """
         if not addresses:
             raise AddressRefused(host=host, reason="it has no address")
         if any(allowed.is_name(host.removesuffix(".")) for allowed in self._opened(port)):
             return True
-        # A pattern says which names are ours, not where they point: whoever can add a name below
-        # it could point it at this machine.
+        # A pattern does not vouch for addresses: anybody who can create a name that matches it
+        # could point that name at this machine.
         listed = self._covers_name(host, port)
         for address in addresses:
             if not self._covers_address(address, port):
@@ -166,12 +166,12 @@ class AddressRules:
         return False
 
     def check_address(self, address: Address, port: int) -> None:
-        """Refuse an address by itself, whatever name led to it."""
+        """Refuse an address by itself, independent of the name."""
         if not self._covers_address(address, port) and (reason := self.refusal(address)):
             raise AddressRefused(host=str(address), reason=reason)
 
     def refusal(self, address: Address) -> str | None:
-        """Why an address may not be called, the allowlist aside."""
+        """Why an address may not be called, without regard to the allowlist."""
         for network, kind, what in _RANGES:
             if address in network:
                 if kind is Kind.LOOPBACK and self.allow_loopback:
@@ -204,7 +204,7 @@ class AddressRules:
 
 
 def parse_allowlist(lines: Iterable[str]) -> tuple[Allowed, ...]:
-    """Read `name`, `*.name`, `address`, `network/bits`, each with `:port` if need be."""
+    """Read entries `name`, `*.name`, `address` or `network/bits`, each optionally with `:port`."""
     return tuple(_parse_allowed(line.strip()) for line in lines if line.strip())
 
 
@@ -212,7 +212,7 @@ def _parse_allowed(line: str) -> Allowed:
     try:
         return Allowed(network=ip_network(line))
     except ValueError:
-        pass  # a name, or something with a port
+        pass  # a name, or an entry with a port
     text, port = line, None
     head, colon, tail = line.rpartition(":")
     if colon and not head.endswith(":") and tail.isdecimal() and ":" not in head.split("]")[-1]:
@@ -237,10 +237,10 @@ def _parse_allowed(line: str) -> Allowed:
 def _name(text: str) -> str:
     host, address = parse_host(text)
     if address is not None:
-        raise ValueError("an address cannot stand behind a *")
+        raise ValueError("an address cannot follow *.")
     return host.removesuffix(".")
 
 
 def parse_address(text: str) -> Address:
-    """An address as the resolver gives it; an interface behind it does not change what it is."""
+    """An address from the resolver, without its interface (`%eth0`)."""
     return ip_address(text.partition("%")[0])

@@ -1,6 +1,6 @@
-"""An answer's body and headers, as they are kept: unpacked, read as text, never more than asked.
+"""The stored part of a response: its body, decompressed and decoded, and its headers.
 
-Everything here is pure, and bounded by what it is told to keep, not by what was sent.
+All functions are pure, and bounded by the size to keep, not by the size of the response.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _KEPT_HEADERS = {name.lower(): name for name in KEPT_HEADERS}
 LONGEST_RETRY_AFTER = 3600.0
 
 _PACKED: Mapping[str, int] = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-"""How zlib is told what it reads."""
+"""The `wbits` argument of zlib for each content encoding."""
 _RAW_DEFLATE = -15
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
-# Not every codec of Python's is a charset, and some (punycode) take quadratic time.
+# Not every Python codec is a charset, and some (punycode) take quadratic time.
 _KNOWN_CHARSET = re.compile(
     r"utf-?(?:8|16|32)|iso-?8859|latin|us-ascii|ascii|cp\d|windows-\d|gb|big5|shift|sjis|euc|koi8",
     re.IGNORECASE,
@@ -32,10 +32,10 @@ _KNOWN_CHARSET = re.compile(
 
 
 def unpack(raw: bytes, encoding: str, limit: int) -> tuple[bytes, bool]:
-    """At most `limit` bytes of what is packed in an answer's first bytes, and whether that is all.
+    """Decompress at most `limit` bytes, and tell whether that is all of the body.
 
-    A bomb is unpacked no further than that. What is packed in a way that was not asked for, or is
-    broken, is left as far as it could be read.
+    A decompression bomb is not expanded further than that. A body with an unsupported encoding is
+    returned as it is, a corrupt one as far as it can be read.
     """
     wbits = _PACKED.get(encoding.strip().lower())
     if wbits is None:
@@ -46,21 +46,21 @@ def unpack(raw: bytes, encoding: str, limit: int) -> tuple[bytes, bool]:
         try:
             unpacked += stream.decompress(raw, limit - len(unpacked))
         except zlib.error:
-            if wbits == 15 and not unpacked:  # some servers leave out deflate's own header
+            if wbits == 15 and not unpacked:  # some servers omit the header of deflate
                 wbits = _RAW_DEFLATE
                 continue
             return bytes(unpacked), False
         if not stream.eof:
             return bytes(unpacked), False
-        raw = stream.unused_data  # gzip may come in several members
+        raw = stream.unused_data  # gzip may consist of several members
     return bytes(unpacked), not raw
 
 
 def as_text(raw: bytes, content_type: str, whole: bool) -> str:
-    """Bytes as text, in the charset that was said. A character cut in half at the end is left out,
-    one that is wrong is replaced."""
+    """Decode bytes in the charset of the Content-Type. A character that was cut at the end is
+    dropped, an invalid one is replaced."""
     name = "utf-8"
-    if "charset" not in content_type.lower():  # most say nothing, or utf-8, and are right
+    if "charset" not in content_type.lower():  # most responses name none, or utf-8
         with suppress(UnicodeDecodeError):
             return raw.decode()
     elif (match := _CHARSET.search(content_type)) and _KNOWN_CHARSET.match(match[1]):
@@ -73,7 +73,7 @@ def as_text(raw: bytes, content_type: str, whole: bool) -> str:
 
 
 def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of an answer that say something about it; none of them holds a secret."""
+    """The headers that are stored; none of them holds a secret."""
     return {
         known: value
         for name, value in headers.items()
@@ -82,7 +82,7 @@ def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float:
-    """For how many seconds a service asks to be left alone; now is a POSIX time."""
+    """The seconds that a `Retry-After` header asks to wait; `now` is a POSIX time."""
     said = headers.get("Retry-After", "").strip()
     if said.isascii() and said.isdigit():
         return min(float(said[:9]), LONGEST_RETRY_AFTER)

@@ -1,7 +1,7 @@
-"""How much of a call is kept, and how texts are cut to it.
+"""Limits for the stored parts of a call, and the cutting of texts to them.
 
-A result must fit into what a task's result may have (64 KB of JSON), whatever the answer was, so
-all bounds count bytes of JSON: a control character has six of them.
+The result of a call must fit into a task's result (64 KB of JSON), whatever the response was, so
+all limits count bytes of JSON, in which a control character takes six.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ERROR_KEPT = 1024
 RESPONSE_BODY_KEPT = 16 * 1024
 MOST_RESPONSE_BODY_KEPT = 32 * 1024
 READ_LIMIT = 1024 * 1024
-"""Bytes of an answer that are read to its end, so that the connection can be used again. Past them
-it is closed: a new connection costs less than the rest of a huge answer."""
+"""A response of at most this size is read to its end, so that the connection can be reused. Beyond
+it the connection is closed: a new one costs less than the rest of a huge response."""
 
 
 def fit(text: str, limit: int) -> tuple[str, bool]:
-    """The beginning of a text, and whether it was cut."""
+    """The beginning of a text that fits into `limit` bytes of JSON, and whether it was cut."""
     if len(text) * 6 <= limit:
         return text, False
     fitting = text[:limit]
@@ -33,10 +33,10 @@ def fit(text: str, limit: int) -> tuple[str, bool]:
 
 
 def fit_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers that fit together, the first ones first."""
+    """The first headers that fit into the limit together."""
     longest = max(map(len, headers.values()), default=0)
     if longest * 6 <= HEADER_KEPT and sum(map(len, headers)) + longest * len(headers) <= 512:
-        return dict(headers)  # as most do, whatever their characters
+        return dict(headers)  # the usual case, whatever the characters
     kept: dict[str, str] = {}
     left = HEADERS_KEPT
     for name, value in headers.items():

@@ -1,4 +1,4 @@
-"""A call as it is asked for: what an operator or a job says, checked field by field."""
+"""The parameters of an HTTP call, validated field by field."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ URL_LIMIT = 2048
 BODY_LIMIT = 64 * 1024
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 TASK_MARGIN = 5.0
-"""What a task gets on top of its call's timeout, so that it is the call that says what it waited
-for, and not the kill of the task."""
+"""Added to a call's timeout for the timeout of its task, so that the call ends first and reports
+what it waited for, before the task is killed."""
 
 
 class BadCall(WrongUse):
@@ -30,14 +30,14 @@ class BadCall(WrongUse):
 
 
 class ExecType(StrEnum):
-    """What ends a run: the answer, or a callback after it."""
+    """What decides a run: the response, or a callback after it."""
 
     SYNC = "SYNC"
     ASYNC = "ASYNC"
 
 
 class HttpCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One HTTP request, its patience, and what counts as another chance."""
+    """One HTTP request with its timeouts and its retry policy."""
 
     url: Annotated[str, Meta(min_length=1, max_length=URL_LIMIT)]
     method: str = ""
@@ -53,12 +53,12 @@ class HttpCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def task_timeout(self) -> float:
-        """How long the task that makes this call may take."""
+        """The timeout of the task that makes this call."""
         return self.timeout + TASK_MARGIN
 
     @staticmethod
     def of(param: object) -> HttpCall:
-        """Read a task's param, or say which field is wrong."""
+        """Read a task's param. Raises BadCall with the field that is wrong."""
         if not isinstance(param, Mapping):
             raise BadCall(field="param", reason="an object with at least a url is needed")
         values = {name: value for name, value in param.items() if value is not None}
@@ -87,7 +87,7 @@ class HttpCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class HttpParam(HttpCall, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be submitted: some fields can also be given as JSON in a string, or the reverse."""
+    """The accepted forms of a submission: some fields also as a JSON string, or as an object."""
 
     headers: dict[str, str] | str | None = None  # type: ignore[assignment]  # wider, on purpose
     body: str | dict[str, Any] | list[Any] | None = None  # type: ignore[assignment]
@@ -104,18 +104,18 @@ JOB_FIELDS: Mapping[str, str] = {
     "callback_timeout_sec": "callback_timeout",
     "retry_policy_json": "retry",
 }
-"""A job's fields, and what a call names them."""
+"""The fields of a job, and the fields of a call that they set."""
 
 
 def job_field(field: str) -> str:
-    """What a job calls a call's field: `headers.X-A` is `headers_json.X-A`."""
+    """The job field for a call's field: `headers_json.X-A` for `headers.X-A`."""
     name, dot, rest = field.partition(".")
     names = {ours: theirs for theirs, ours in JOB_FIELDS.items()}
     return names.get(name, name) + dot + rest
 
 
 def param_of_job(job: Mapping[str, object]) -> dict[str, object]:
-    """The param of a job's runs, from the fields of the job. What it does not set is left out."""
+    """The param of a job's runs, from the fields that the job sets."""
     return {
         ours: job[theirs]
         for theirs, ours in JOB_FIELDS.items()

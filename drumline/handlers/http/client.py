@@ -1,7 +1,7 @@
-"""The call itself: one request on the wire, and what came of it.
+"""The HTTP client: sends one request and returns its result.
 
-A call ends in an `HttpResult`, whatever happens to it; only being cancelled is not a result. One
-client serves all calls of an event loop, so that they share its connections.
+Every call ends in an `HttpResult`, except when it is cancelled. All calls of an event loop share one
+client and its connections.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from drumline.handlers.http.bounds import (
     fit_headers,
 )
 from drumline.handlers.http.connector import CheckedResolver, Lookup, connector, system_lookup
-from drumline.handlers.http.masking import Secrets, mask_names
 from drumline.handlers.http.prepare import PreparedCall, Sent
 from drumline.handlers.http.result import HttpResult, Response
 from drumline.handlers.http.retry import CallOutcome, outcome_of
 from drumline.handlers.http.trace import traceparent
+from drumline.masking import SecretValues, mask_named_values
 
 _NO_TIMEOUT = ClientTimeout(total=None, sock_connect=None)
 _EXPECT_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class HttpClient:
-    """Makes calls, thousands at a time. Must be made inside the loop that it is used in."""
+    """Sends thousands of concurrent requests. Create it within the event loop that uses it."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class HttpClient:
         self._resolver = CheckedResolver(rules, lookup)
         self._session = ClientSession(
             connector=connector(self._resolver),
-            cookie_jar=DummyCookieJar(),  # what one job's service sets is not the next one's
-            auto_decompress=False,  # we unpack no more than we keep
+            cookie_jar=DummyCookieJar(),  # jobs share no cookies
+            auto_decompress=False,  # decompressed only as far as it is stored
             timeout=_NO_TIMEOUT,  # each call has its own
-            trust_env=False,  # behind a proxy an address could not be pinned
+            trust_env=False,  # a proxy would bypass the address check
         )
-        # aiohttp sends GET, PUT and DELETE again by itself when a connection breaks. An attempt is
-        # one request on the wire; whether there is another is for the retry policy to say.
+        # aiohttp would repeat GET, PUT and DELETE when a connection breaks. An attempt is one request
+        # on the wire; only the retry policy decides about another.
         self._session._retry_connection = False
 
     async def close(self) -> None:
@@ -78,7 +78,7 @@ class HttpClient:
     async def call(
         self, prepared: PreparedCall, values: SlotValues, trace_id: str | None = None
     ) -> HttpResult:
-        """Send one request and wait for the end of its answer."""
+        """Send one request and read its response."""
         sent = prepared.send(values, traceparent(trace_id))
         received = _Received(self._keep)
         error = None
@@ -97,7 +97,7 @@ class HttpClient:
         latency = round((time.perf_counter() - started) * 1000, 3)
         request, secrets = prepared.show(sent, values)
         if error is not None:
-            error, _ = fit(secrets.mask(mask_names(error)), ERROR_KEPT)
+            error, _ = fit(secrets.mask(mask_named_values(error)), ERROR_KEPT)
         return HttpResult(
             outcome, received.status_code, latency, request, received.kept(secrets), error
         )
@@ -116,7 +116,7 @@ class HttpClient:
 
 
 class _Received:
-    """What has come so far: still there when the rest does not come."""
+    """The part of a response that has arrived, also when the rest does not."""
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
@@ -138,38 +138,38 @@ class _Received:
                 break
         self._whole = size <= self._keep
 
-    def kept(self, secrets: Secrets) -> Response | None:
-        """Unpacked, masked, and only then cut to what is kept."""
+    def kept(self, secrets: SecretValues) -> Response | None:
+        """The response to store: decompressed, then masked, then cut."""
         if self.status_code is None:
             return None
         headers = self._headers
         raw, unpacked = unpack(bytes(self._body), headers.get("Content-Encoding", ""), self._keep)
         whole = unpacked and self._whole
         text = as_text(raw, headers.get("Content-Type", ""), whole)
-        text, cut = fit(secrets.mask(mask_names(text), cut=not whole), self._keep)
+        text, cut = fit(secrets.mask(mask_named_values(text), cut=not whole), self._keep)
         headers = {name: secrets.mask(value) for name, value in headers.items()}
         if "Location" in headers:
-            headers["Location"] = mask_names(headers["Location"])
+            headers["Location"] = mask_named_values(headers["Location"])
         return Response(fit_headers(headers), text, cut or not whole)
 
 
 def _explain(failure: Exception, received: _Received, timeout: float) -> tuple[CallOutcome, str]:
-    """Which kind of failure it was, and what an operator is told of it."""
+    """The outcome of a failed call, and its description for operators."""
     match failure:
         case TimeoutError():
-            what = "no answer" if received.status_code is None else "no end of the answer"
+            what = "no response" if received.status_code is None else "the response was not complete"
             return CallOutcome.TIMEOUT, f"{what} within {timeout:g} s"
         case ClientSSLError():
             return CallOutcome.TLS, f"no secure connection: {failure.__cause__ or failure}"
         case ClientConnectorDNSError():
-            return CallOutcome.CONNECTION, f"the name cannot be resolved: {failure.os_error}"
+            return CallOutcome.CONNECTION, f"the host name cannot be resolved: {failure.os_error}"
         case ClientConnectorError():
-            return CallOutcome.CONNECTION, f"no connection: {failure.os_error}"
+            return CallOutcome.CONNECTION, f"connection failed: {failure.os_error}"
         case ServerDisconnectedError():
-            return CallOutcome.CONNECTION, "the connection was closed before an answer came"
+            return CallOutcome.CONNECTION, "the server closed the connection before it sent a response"
         case ClientPayloadError():
-            return CallOutcome.CONNECTION, f"the answer broke off: {failure}"
+            return CallOutcome.CONNECTION, f"the response was cut off: {failure}"
         case ClientResponseError():
-            return CallOutcome.CONNECTION, f"the answer is not HTTP: {failure.message}"
+            return CallOutcome.CONNECTION, f"the response is not valid HTTP: {failure.message}"
         case _:
-            return CallOutcome.CONNECTION, f"the connection broke: {failure}"
+            return CallOutcome.CONNECTION, f"connection lost: {failure}"

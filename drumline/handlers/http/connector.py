@@ -1,8 +1,8 @@
-"""Connections that go only where the address rules allow.
+"""Connections to allowed addresses only.
 
-A name is resolved once for a connection; every answer is checked; aiohttp gets these answers and
-connects to one of them, with the name as Host and in the TLS handshake. A connection from the pool
-leads to the address that was checked when it was made.
+A name is resolved once per connection and every address in the result is checked; aiohttp connects
+to one of these addresses, with the name as Host and in the TLS handshake. A pooled connection leads
+to the address that was checked when the connection was made.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from drumline.handlers.http.addresses import AddressRules, parse_address
 
 Lookup = Callable[[str, int], Sequence[str]]
-"""The addresses of a name, as `getaddrinfo` knows them. Called in a thread."""
+"""Resolves a name to addresses. Called in a thread."""
 
 KEEP_ALIVE = 1.5
-"""Seconds an unused connection is kept: less than common servers keep theirs (gunicorn 2, Node and
-uvicorn 5). A request that crosses the server's goodbye is lost without an answer, and whether it
-was acted upon nobody knows; so every call of a job that fires each 5 s would be a gamble."""
+"""Seconds for which an idle connection is kept: less than common servers keep theirs (gunicorn 2,
+Node and uvicorn 5). A request that is sent while the server closes the connection gets no response,
+and it is unknown whether the server executed it; a job that fires every 5 s would meet this often."""
 DNS_CACHE = 5
 DNS_THREADS = 16
-"""Lookups of their own: six dead name servers must not hold up whoever else uses the loop's."""
+"""Lookups have their own threads: unreachable name servers must not block the loop's executor."""
 MOST_ANSWERS = 32
 WANTED_FILES = 16 * 1024
 SPARE_FILES = 256
@@ -40,14 +40,14 @@ def system_lookup(host: str, port: int) -> Sequence[str]:
 
 
 class CheckedResolver(AbstractResolver):
-    """Answers with addresses that may be called, or refuses."""
+    """Resolves names to allowed addresses, or raises AddressRefused."""
 
     def __init__(self, rules: AddressRules, lookup: Lookup = system_lookup) -> None:
         self._rules = rules
         self._lookup = lookup
         self._threads = ThreadPoolExecutor(DNS_THREADS, thread_name_prefix="dns")
         self._vouched: set[str] = set()
-        """Addresses of names that the allowlist names."""
+        """Addresses of names that are on the allowlist."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -55,7 +55,7 @@ class CheckedResolver(AbstractResolver):
         loop = asyncio.get_running_loop()
         try:
             answers = await loop.run_in_executor(self._threads, self._lookup, host, port)
-        except UnicodeError as error:  # the idna codec's way to say no
+        except UnicodeError as error:  # raised by the idna codec
             raise socket.gaierror(socket.EAI_NONAME, str(error)) from None
         answers = list(dict.fromkeys(answers))[:MOST_ANSWERS]
         if self._rules.check_answers(host, port, [parse_address(answer) for answer in answers]):
@@ -73,7 +73,7 @@ class CheckedResolver(AbstractResolver):
         ]
 
     def open_socket(self, info: tuple[Any, ...]) -> socket.socket:
-        """The last door: no socket is made for an address that was not let through before."""
+        """The last check: no socket is created for an address that was not allowed before."""
         family, kind, proto, _, (host, port, *_) = info
         if host not in self._vouched:
             self._rules.check_address(parse_address(host), port)
@@ -94,7 +94,7 @@ def connector(resolver: CheckedResolver) -> TCPConnector:
 
 
 def room_for_connections() -> int:
-    """How many connections may be open; thousands need more files than a shell's limit allows."""
+    """The number of connections that may be open. Thousands need a higher limit on open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < WANTED_FILES:
         soft = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)

@@ -1,7 +1,7 @@
-"""The handler of type `http`: a task in, a call out, its result or its failure back.
+"""The handler of type `http`: makes one HTTP call per attempt of a task.
 
-What makes the call is imported with the first one: a runner that never calls anything does not
-pay for an HTTP library.
+The HTTP client is imported with the first call, so a runner without HTTP calls does not load an HTTP
+library.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from drumline.handlers.http.client import HttpClient
 
 PREPARED = 512
-"""Calls that are kept ready: the runs of a job all have the same param."""
+"""Size of the cache of prepared calls: all runs of a job have the same param."""
 
 
 class HttpHandler(Handler):
@@ -57,7 +57,7 @@ class HttpHandler(Handler):
         values = values_of(task, run)
         waits = call.exec_type is ExecType.ASYNC
         if waits and not (values[CALLBACK_URL] and values[CALLBACK_TOKEN]):
-            raise WrongUse(reason="exec_type is ASYNC, and this task has nowhere to be called back")
+            raise WrongUse(reason="exec_type is ASYNC, but this task has no callback URL and token")
         result = await self.client().call(prepared, values, run.trace_id if run else None)
         if result.outcome is not CallOutcome.SUCCESS:
             wanted = call.retry.wants(result.outcome, result.status_code)
@@ -65,7 +65,7 @@ class HttpHandler(Handler):
         return WaitForCallback(call.callback_timeout, result) if waits else result
 
     def client(self) -> HttpClient:
-        """The running loop's client."""
+        """The client of the running event loop."""
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
@@ -77,14 +77,14 @@ class HttpHandler(Handler):
         return client
 
     async def close(self) -> None:
-        """Close the running loop's connections. A runner need not: it ends with its process."""
+        """Close the connections of the running event loop. A runner leaves that to its exit."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
 
 
 def values_of(task: Task, run: RunInfo | None) -> SlotValues:
-    """What a task's templates may name."""
+    """The values of the names in a task's templates."""
     return {
         "run_id": task.id,
         "job_id": run.job_id if run else None,
@@ -97,7 +97,7 @@ def values_of(task: Task, run: RunInfo | None) -> SlotValues:
 
 @lru_cache(maxsize=256)
 def _moment(us: int) -> str:
-    """Microseconds as ISO 8601 in UTC; a fraction only if there is one."""
+    """Microseconds as ISO 8601 in UTC, with a fraction only if it is not zero."""
     seconds, fraction = divmod(us, 1_000_000)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{fraction:06d}Z" if fraction else f"{text}Z"

@@ -1,6 +1,6 @@
-"""A call made ready: checked whole and cut into templates once, then rendered for each run.
+"""Prepared calls: validated and parsed into templates once, then rendered for each run.
 
-Neither this nor what it imports needs an HTTP library: whoever creates a job checks its call here.
+The gateway validates the calls of jobs with this module, so it imports no HTTP library.
 """
 
 from __future__ import annotations
@@ -21,9 +21,15 @@ from drumline.domain.jobs.template import (
 )
 from drumline.handlers.http.bounds import REQUEST_BODY_KEPT, URL_KEPT, fit, fit_headers
 from drumline.handlers.http.call import BadCall, ExecType, HttpCall
-from drumline.handlers.http.masking import MASK, Secrets, is_secret, mask_names, may_name_secrets
 from drumline.handlers.http.result import SentRequest
 from drumline.handlers.http.target import BadTarget, HttpTarget
+from drumline.masking import (
+    MASK,
+    SecretValues,
+    is_secret_name,
+    mask_named_values,
+    may_contain_secret_names,
+)
 
 MOST_HEADERS = 64
 HEADERS_LIMIT = 16 * 1024
@@ -36,14 +42,14 @@ CALLBACK_HEADERS: Mapping[str, str] = {
     CALLBACK_URL: "Drumline-Callback-Url",
     CALLBACK_TOKEN: "Drumline-Callback-Token",
 }
-"""What an ASYNC call sends of its callback if its templates do not."""
+"""Headers with which an ASYNC call sends its callback's values if its templates do not."""
 
 TRACEPARENT = "traceparent"
 RESERVED = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te",
      "trailer", "expect", "proxy-authorization", "proxy-connection", TRACEPARENT)
 )  # fmt: skip
-"""Headers that frame the message or say where it goes: they are ours to set."""
+"""Headers that frame or route the message; only Drumline sets them."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _JSON = re.compile(r"[^/]+/(?:[^/]+\+)?json")
@@ -52,7 +58,7 @@ _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
 class Sent(NamedTuple):
-    """A request as it goes out."""
+    """A rendered request."""
 
     url: str
     headers: dict[str, str]
@@ -60,14 +66,14 @@ class Sent(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """The same request as it may be looked at, and what must not be."""
+    """The masked request that is stored, and the secrets that were masked."""
 
     request: SentRequest
-    secrets: Secrets
+    secrets: SecretValues
 
 
 class PreparedCall:
-    """A call whose every part is known to be right, whatever the values of a run."""
+    """A call that is valid for any values of a run."""
 
     def __init__(self, call: HttpCall) -> None:
         self.call = call
@@ -91,16 +97,16 @@ class PreparedCall:
         self._uses_token = call.exec_type is ExecType.ASYNC or CALLBACK_TOKEN in names
         self._fixed = {name: t.render({}) for name, t in headers.items() if not t.slots}
         self._varying = {name: t for name, t in headers.items() if t.slots}
-        self._secret = frozenset(name for name in headers if is_secret(name))
-        self._secrets = Secrets(v for name, v in self._fixed.items() if name in self._secret)
+        self._secret = frozenset(name for name in headers if is_secret_name(name))
+        self._secrets = SecretValues(v for name, v in self._fixed.items() if name in self._secret)
         self._fixed_shown = fit_headers(
             {name: self._show_header(name, v, self._secrets) for name, v in self._fixed.items()}
         )
-        self._mask_url = may_name_secrets(call.url)
-        self._mask_body = call.body is not None and may_name_secrets(call.body)
+        self._mask_url = may_contain_secret_names(call.url)
+        self._mask_body = call.body is not None and may_contain_secret_names(call.body)
 
     def send(self, values: SlotValues, traceparent: str) -> Sent:
-        """The request of one run."""
+        """Render the request of one run."""
         headers = self._fixed.copy()
         for name, template in self._varying.items():
             headers[name] = template.render(values)
@@ -109,14 +115,16 @@ class PreparedCall:
         return Sent(self._origin + self._path.render(values), headers, body)
 
     def show(self, sent: Sent, values: SlotValues) -> Shown:
-        """What is kept of a request: secrets masked first, then cut."""
+        """The request to store: masked, then cut."""
         secrets = self._secrets_of(sent, values)
         url = secrets.mask(sent.url)
-        url, url_cut = fit(mask_names(url) if self._mask_url else url, URL_KEPT)
+        url, url_cut = fit(mask_named_values(url) if self._mask_url else url, URL_KEPT)
         body, body_cut = sent.body, False
         if body is not None:
             body = secrets.mask(body)
-            body, body_cut = fit(mask_names(body) if self._mask_body else body, REQUEST_BODY_KEPT)
+            body, body_cut = fit(
+                mask_named_values(body) if self._mask_body else body, REQUEST_BODY_KEPT
+            )
         headers = self._fixed_shown.copy()
         if self._varying:
             for name in self._varying:
@@ -126,28 +134,28 @@ class PreparedCall:
         cut = url_cut or body_cut or len(headers) < len(sent.headers)
         return Shown(SentRequest(self.method, url, headers, body, cut), secrets)
 
-    def _secrets_of(self, sent: Sent, values: SlotValues) -> Secrets:
+    def _secrets_of(self, sent: Sent, values: SlotValues) -> SecretValues:
         secrets = self._secrets
         if not self._secret.isdisjoint(self._varying):
-            secrets = Secrets(sent.headers[name] for name in self._secret)
+            secrets = SecretValues(sent.headers[name] for name in self._secret)
         if self._uses_token and (token := values[CALLBACK_TOKEN]):
-            secrets = secrets.and_token(str(token))
+            secrets = secrets.with_token(str(token))
         return secrets
 
-    def _show_header(self, name: str, value: str, secrets: Secrets) -> str:
-        return MASK if name in self._secret else secrets.mask(mask_names(value))
+    def _show_header(self, name: str, value: str, secrets: SecretValues) -> str:
+        return MASK if name in self._secret else secrets.mask(mask_named_values(value))
 
 
 def prepare(param: object) -> PreparedCall:
-    """Check a task's param whole, and make it ready."""
+    """Validate a task's param and prepare its call."""
     return PreparedCall(HttpCall.of(param))
 
 
 def _headers(given: Mapping[str, str]) -> dict[str, Template]:
     if len(given) > MOST_HEADERS:
-        raise BadCall(field="headers", reason=f"there are more than {MOST_HEADERS}")
+        raise BadCall(field="headers", reason=f"more than {MOST_HEADERS} headers")
     if sum(len(name) + len(value) for name, value in given.items()) > HEADERS_LIMIT:
-        raise BadCall(field="headers", reason=f"they have more than {HEADERS_LIMIT} characters")
+        raise BadCall(field="headers", reason=f"more than {HEADERS_LIMIT} characters in all headers")
     named = {name.lower() for name in given}
     headers = {
         name: Template((value,))
@@ -155,11 +163,11 @@ def _headers(given: Mapping[str, str]) -> dict[str, Template]:
         if name.lower() not in named
     }
     if len(named) < len(given):
-        raise BadCall(field="headers", reason="a name occurs twice, in different cases")
+        raise BadCall(field="headers", reason="the same name occurs twice in different cases")
     for name, value in given.items():
         field = f"headers.{name[:80]}"
         if not _TOKEN.fullmatch(name):
-            raise BadCall(field=field, reason="this is not the name of a header")
+            raise BadCall(field=field, reason="not a valid header name")
         if name.lower() in RESERVED:
             raise BadCall(field=field, reason="Drumline sets this header itself")
         headers[name] = parse_template(value.strip(" \t"), TemplateContext.HEADER, field)
@@ -167,7 +175,7 @@ def _headers(given: Mapping[str, str]) -> dict[str, Template]:
 
 
 def _body(text: str | None, headers: dict[str, Template]) -> Template | None:
-    """The body's template, by the Content-Type, which is added if there is none."""
+    """The body's template for the Content-Type, which is added if it is missing."""
     if text is None:
         return None
     said = next((name for name in headers if name.lower() == "content-type"), None)

@@ -1,4 +1,4 @@
-"""What is kept of a call: the request as sent, the answer in part, and how it failed."""
+"""The stored result of a call: the request, part of the response, and the failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.handlers.http.retry import CallOutcome
 
 
 class SentRequest(msgspec.Struct, frozen=True):
-    """The request as it was sent, without its secrets."""
+    """The request as it was sent, with its secrets masked."""
 
     method: str
     url: str
@@ -24,22 +24,22 @@ class SentRequest(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What is kept of the answer."""
+    """The stored part of the response."""
 
     headers: dict[str, str]
     body: str
     truncated: bool
-    """There was more of the body than is kept, or than was read."""
+    """The body was longer than the stored part."""
 
 
 class HttpResult(msgspec.Struct, frozen=True):
-    """A call's result, and as JSON the document that the run keeps."""
+    """The result of a call; as JSON, the result of the run."""
 
     outcome: CallOutcome
     status_code: int | None
-    """None: there was no answer, or none that could be read."""
+    """None: there was no response, or not a valid one."""
     latency_ms: float
-    """From the start of the connection, if a new one was needed, to the end of the answer."""
+    """From the start of the call, including a new connection, to the end of the response."""
     request: SentRequest
     response: Response | None
     error: str | None = None
@@ -51,7 +51,7 @@ class HttpCallFailed(DrumlineError, HandlerFailed):
     def __init__(self, result: HttpResult, *, final: bool) -> None:
         self.result = result
         self.final = final
-        """The retry policy does not want another try after this outcome."""
+        """The retry policy allows no retry after this outcome."""
         self.cause = Cause.TIMEOUT if result.outcome is CallOutcome.TIMEOUT else Cause.ERROR
         request = result.request
         if result.response is not None:

@@ -1,4 +1,4 @@
-"""What a call came to, and whether it is worth another try. Pure."""
+"""The outcome of a call, and the policy for retries. Pure."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from drumline.domain.states import Cause
 
 
 class CallOutcome(StrEnum):
-    """What a call came to. All but SUCCESS and REFUSED can be named in a retry policy."""
+    """The outcome of a call. A retry policy may list all except SUCCESS and REFUSED."""
 
     SUCCESS = "success"  # 2xx
-    INFORMATIONAL = "1xx"  # an upgrade that nobody asked for
+    INFORMATIONAL = "1xx"  # an upgrade that was not requested
     REDIRECT = "3xx"  # redirects are not followed
     CLIENT_ERROR = "4xx"
     SERVER_ERROR = "5xx"
     TIMEOUT = "timeout"
-    CONNECTION = "connection"  # no name, no connection, or no whole HTTP answer from it
+    CONNECTION = "connection"  # name not resolved, connection failed, or invalid HTTP
     TLS = "tls"
-    REFUSED = "refused"  # by the address rules: trying again would be refused again
+    REFUSED = "refused"  # by the address rules, which would refuse a retry as well
 
 
 _NEVER = (CallOutcome.SUCCESS, CallOutcome.REFUSED)
 CALLBACK_TIMEOUT = Cause.CALLBACK_TIMEOUT.value
-"""What an ASYNC call can come to besides, after its answer."""
+"""An additional outcome of ASYNC calls, after their response."""
 RETRIABLE = frozenset({outcome.value for outcome in CallOutcome} - {*_NEVER} | {CALLBACK_TIMEOUT})
 DEFAULT_ON = ("timeout", "connection", "5xx", "408", "425", "429", CALLBACK_TIMEOUT)
 LONGEST_WAIT = 24 * 3600.0
 
 
 def outcome_of(status_code: int) -> CallOutcome:
-    """2xx is success; the first digit names the rest."""
+    """The outcome for a status code: 2xx is success, others go by their first digit."""
     if 200 <= status_code < 300:
         return CallOutcome.SUCCESS
-    # A code that HTTP does not have (aiohttp reads 0..999) is the server's error.
+    # A code that HTTP does not define (aiohttp accepts 0 to 999) counts as a server error.
     return _BY_DIGIT.get(status_code // 100, CallOutcome.SERVER_ERROR)
 
 
@@ -46,7 +46,7 @@ _BY_DIGIT = {1: CallOutcome.INFORMATIONAL, 3: CallOutcome.REDIRECT, 4: CallOutco
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How often a call is tried, how long apart, and after which outcomes."""
+    """The number of attempts, the delays between them, and the outcomes that are retried."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=100)] = 1
     delay: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 1.0
@@ -54,29 +54,29 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     max_delay: Annotated[float, Meta(gt=0, le=LONGEST_WAIT)] = 600.0
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
     on: tuple[str | int, ...] = DEFAULT_ON
-    """Outcomes, or single status codes."""
+    """Outcomes or single status codes after which a call is retried."""
 
     def problem(self) -> str | None:
-        """What is wrong with `on`; the types say the rest."""
+        """What is wrong with `on`; the types validate the other fields."""
         for entry in self.on:
             text = str(entry)
             if text not in RETRIABLE and not (
                 len(text) == 3 and text.isascii() and text.isdigit() and text[0] in "1345"
             ):
                 names = ", ".join(sorted(RETRIABLE))
-                return f"{entry!r} is neither one of {names} nor a status code that is a failure"
+                return f"{entry!r} is neither one of {names} nor the status code of a failure"
         return None
 
     def wants(self, outcome: CallOutcome, status_code: int | None = None) -> bool:
-        """Is this outcome one to try again after?"""
+        """Whether this outcome is retried."""
         if outcome in _NEVER:
             return False
         named = {str(entry) for entry in self.on}
         return outcome.value in named or str(status_code) in named
 
     def as_retry(self) -> Retry:
-        """The run's retry rule. It knows causes only: that an error is one to try again after is
-        said by the error itself (`HttpCallFailed.final`)."""
+        """The retry rule of the run. The rule knows causes only; whether an error is retried is in
+        the error itself (`HttpCallFailed.final`)."""
         named = {str(entry) for entry in self.on}
         causes = [Cause.ERROR.value]
         causes += [c.value for c in (Cause.TIMEOUT, Cause.CALLBACK_TIMEOUT) if c.value in named]

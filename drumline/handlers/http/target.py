@@ -1,7 +1,7 @@
-"""Where a URL goes: scheme, host and port in one spelling, or a refusal.
+"""The target of a URL: scheme, host and port in canonical form.
 
-A host that libraries read in different ways is how address checks are got around, so anything but
-a plain name, a dotted IPv4 address or a bracketed IPv6 address is refused.
+Hosts that libraries interpret in different ways are used to bypass address checks, so everything
+except a plain name, a dotted IPv4 address or a bracketed IPv6 address is refused.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class BadTarget(WrongUse):
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """A place to call."""
+    """The scheme, host and port of a call."""
 
     scheme: str
     host: str
-    """In lower case and ASCII; of an address the one canonical spelling, without brackets."""
+    """In lower case and ASCII; an address in its canonical form, without brackets."""
     port: int
     address: Address | None
-    """If the host is an address and no name."""
+    """The address, if the host is one."""
 
     @property
     def origin(self) -> str:
@@ -45,7 +45,7 @@ class HttpTarget:
 
     @classmethod
     def parse(cls, origin: str) -> HttpTarget:
-        """Read `scheme://authority`, as a URL begins."""
+        """Read `scheme://authority`, the beginning of a URL."""
         scheme, _, authority = origin.partition("://")
         scheme = scheme.lower()
         if scheme not in DEFAULT_PORTS:
@@ -54,13 +54,13 @@ class HttpTarget:
             raise BadTarget(reason="a user or password in a URL is refused; use a header")
         match = _AUTHORITY.fullmatch(authority)
         if match is None:
-            raise BadTarget(reason="the host cannot be read; an IPv6 address stands in brackets")
+            raise BadTarget(reason="the host is invalid; write an IPv6 address in brackets")
         host, address = parse_host(match["host"])
         return cls(scheme, host, _port(match["port"], scheme), address)
 
 
 def parse_host(text: str) -> tuple[str, Address | None]:
-    """One spelling of a host, and the address that it is, if it is one."""
+    """The canonical form of a host, and its address if the host is one."""
     if text.startswith("[") and text.endswith("]"):
         try:
             address = IPv6Address(text[1:-1])
@@ -78,7 +78,7 @@ def parse_host(text: str) -> tuple[str, Address | None]:
         try:
             address4 = IPv4Address(host)
         except ValueError:
-            raise BadTarget(reason=f"{text} is not written like an IPv4 address") from None
+            raise BadTarget(reason=f"{text} is not a dotted IPv4 address") from None
         return str(address4), address4
     return host, None
 
