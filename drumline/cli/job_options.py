@@ -14,7 +14,7 @@ from drumline.cli import terminal
 from drumline.commands.job.fields import DESCRIPTION_LIMIT, LONGEST_GRACE, MOST_AT_ONCE
 from drumline.domain.jobs.firing import CatchUpMode, ConcurrencyPolicy, FailureAction, OverlapAction
 from drumline.domain.jobs.schedule import MAX_JITTER
-from drumline.handlers.http.call import LONGEST_CALLBACK_TIMEOUT, METHODS, ExecType
+from drumline.handlers.http.call import MAX_CALLBACK_TIMEOUT, METHODS, ExecType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,7 +71,7 @@ _OPTIONS = (
     click.option("--exec-type", type=_choice(ExecType),
                  help="ASYNC: the target calls back when it is done."),
     click.option("--callback-timeout", "callback_timeout_sec", metavar="SECONDS",
-                 type=click.IntRange(1, int(LONGEST_CALLBACK_TIMEOUT))),
+                 type=click.IntRange(1, int(MAX_CALLBACK_TIMEOUT))),
     click.option("--callback-method", type=_choice(("POST", "PUT"))),
     click.option("--type", "type", type=terminal.TYPE, help="Run a task of this type instead."),
     click.option("--target-type", type=terminal.TYPE, help="Needed if several serve the type."),

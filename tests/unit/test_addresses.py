@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from drumline.config import Settings
 from drumline.errors import BadConfig
 from drumline.handlers.http.addresses import (
-    BAD_PORTS,
+    OTHER_PROTOCOL_PORTS,
     RANGES,
     AddressRefused,
     AddressRules,
-    Kind,
+    RangeKind,
     parse_allowlist,
 )
-from drumline.handlers.http.connector import CheckedResolver, room_for_connections
+from drumline.handlers.http.connector import CheckedResolver, connection_limit
 from drumline.handlers.http.target import BadTarget, HttpTarget
 
 DEFAULT = AddressRules()
@@ -141,7 +141,7 @@ def test_each_setting_opens_its_range_and_no_other() -> None:
 def test_an_unusual_spelling_of_an_ipv4_address_is_refused(host: str) -> None:
     for rules in (DEFAULT, DEMO, AddressRules(allowlist=parse_allowlist(["0.0.0.0/0"]))):
         reason = refused(rules, f"http://{host}")
-        assert reason is not None and "is not written like an IPv4 address" in reason
+        assert reason is not None and "is not a dotted IPv4 address" in reason
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_a_host_is_read_as_the_resolver_would_read_it(host: str) -> None:
         ("http://user:pw@example", "a user or password"),
         ("http://example@169.254.169.254", "a user or password"),
         ("http://::1", "brackets"),
-        ("http://[::1", "host cannot be read"),
-        ("http://[::1]x", "host cannot be read"),
+        ("http://[::1", "host is invalid"),
+        ("http://[::1]x", "host is invalid"),
         ("http://[127.0.0.1]", "not an IPv6 address"),
         ("http://[fe80::1%eth0]", "names a network interface"),
         ("http://[::1]:", None),
@@ -178,7 +178,7 @@ def test_a_host_is_read_as_the_resolver_would_read_it(host: str) -> None:
         ("http://example:080", "not a port"),
         ("http://example:8_0", "not a port"),
         ("http://example:\uff18\uff10", "not a port"),
-        ("http://example:80:81", "host cannot be read"),
+        ("http://example:80:81", "host is invalid"),
         ("http://xn--a", None),
     ],
 )
@@ -218,7 +218,7 @@ def test_no_ipv6_spelling_gets_around_the_rules_of_ipv4(address: IPv4Address) ->
 def test_the_first_range_that_matches_decides(address: IPv4Address | IPv6Address) -> None:
     kinds = [kind for text, kind, _ in RANGES if address in ip_network(text)]
     outside = isinstance(address, IPv6Address) and address not in ip_network("2000::/3")
-    expected = kinds[0] is Kind.PRIVATE if kinds else not outside
+    expected = kinds[0] is RangeKind.PRIVATE if kinds else not outside
     assert (DEFAULT.refusal(address) is None) is expected
 
 
@@ -235,7 +235,7 @@ def test_a_narrow_range_is_not_hidden_behind_a_wider_one() -> None:
 
 def test_ports_of_other_protocols_are_refused() -> None:
     for port in (22, 25, 6379, 11211):
-        assert port in BAD_PORTS
+        assert port in OTHER_PROTOCOL_PORTS
         reason = refused(DEFAULT, f"http://example.com:{port}")
         assert reason is not None and f"port {port}" in reason
         assert refused(DEFAULT, f"http://10.0.0.1:{port}") is not None
@@ -269,10 +269,10 @@ def test_the_allowlist_comes_first(
 ) -> None:
     answers = [ip_address(address) for address in addresses]
     if allowed:
-        LISTED.check_answers(host, port, answers)
+        LISTED.check_addresses(host, port, answers)
     else:
         with pytest.raises(AddressRefused, match="may not be called"):
-            LISTED.check_answers(host, port, answers)
+            LISTED.check_addresses(host, port, answers)
 
 
 def test_only_the_allowlist() -> None:
@@ -287,9 +287,11 @@ def test_only_the_allowlist() -> None:
     # With a network in the list, what a name resolves to decides.
     networks = AddressRules(allowlist=parse_allowlist(["10.1.0.0/16"]), only_allowlist=True)
     assert refused(networks, "http://any.example") is None
-    networks.check_answers("any.example", 80, [ip_address("10.1.2.3")])
+    networks.check_addresses("any.example", 80, [ip_address("10.1.2.3")])
     with pytest.raises(AddressRefused, match="not in http_allowlist"):
-        networks.check_answers("any.example", 80, [ip_address("10.1.2.3"), ip_address("10.2.0.1")])
+        networks.check_addresses(
+            "any.example", 80, [ip_address("10.1.2.3"), ip_address("10.2.0.1")]
+        )
 
 
 @pytest.mark.parametrize(
@@ -387,4 +389,4 @@ def test_a_name_that_no_codec_takes_is_a_name_that_does_not_exist() -> None:
 
 
 def test_there_is_room_for_thousands_of_connections() -> None:
-    assert room_for_connections() >= 16
+    assert connection_limit() >= 16

@@ -21,7 +21,7 @@ from drumline.handlers.http.call import (
     job_field,
     param_of_job,
 )
-from drumline.handlers.http.prepare import PreparedCall, Sent, prepare
+from drumline.handlers.http.prepare import PreparedCall, RenderedRequest, prepare
 from drumline.handlers.http.result import SentRequest
 
 TOKEN = "c0ffee" * 8
@@ -37,13 +37,13 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 URL = "http://api.example/jobs"
 
 
-def sent(values: SlotValues = VALUES, **param: Any) -> Sent:
-    return prepare({"url": URL, **param}).send(values, PARENT)
+def sent(values: SlotValues = VALUES, **param: Any) -> RenderedRequest:
+    return prepare({"url": URL, **param}).render(values, PARENT)
 
 
 def shown(values: SlotValues = VALUES, **param: Any) -> SentRequest:
     call = prepare({"url": URL, **param})
-    return call.show(call.send(values, PARENT), values).request
+    return call.masked(call.render(values, PARENT), values).request
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def shown(values: SlotValues = VALUES, **param: Any) -> SentRequest:
         ({"url": "http://h/" + "x" * 2048}, "url", "length"),
         ({"url": "ftp://h/"}, "url", "only http and https"),
         ({"url": "http://user:pw@h/"}, "url", "a user or password"),
-        ({"url": "http://127.1/"}, "url", "not written like an IPv4 address"),
+        ({"url": "http://127.1/"}, "url", "not a dotted IPv4 address"),
         ({"url": "http://{{run_id}}/"}, "url", "the path or the query only"),
         ({"url": "http://h/{{nope}}"}, "url", "'nope' is not a known name"),
         ({"url": URL, "colour": 1}, "colour", "unknown field"),
@@ -75,9 +75,9 @@ def shown(values: SlotValues = VALUES, **param: Any) -> SentRequest:
         ({"url": URL, "headers": "{"}, "headers", "not JSON"),
         ({"url": URL, "headers": "[1]"}, "headers", "expected object"),
         ({"url": URL, "headers": {"X-A": 1}}, "headers.X-A", "a string, not int"),
-        ({"url": URL, "headers": {"X A": "b"}}, "headers.X A", "not the name of a header"),
-        ({"url": URL, "headers": {"X-A\r\n": "b"}}, "headers.X-A\r\n", "not the name"),
-        ({"url": URL, "headers": {"": "b"}}, "headers.", "not the name of a header"),
+        ({"url": URL, "headers": {"X A": "b"}}, "headers.X A", "not a valid header name"),
+        ({"url": URL, "headers": {"X-A\r\n": "b"}}, "headers.X-A\r\n", "not a valid header name"),
+        ({"url": URL, "headers": {"": "b"}}, "headers.", "not a valid header name"),
         ({"url": URL, "headers": {"X-A": "b\r\nX-B: c"}}, "headers.X-A", "control character"),
         ({"url": URL, "headers": {"X-A": "{{nope}}"}}, "headers.X-A", "'nope'"),
         ({"url": URL, "headers": {"Host": "evil"}}, "headers.Host", "itself"),
@@ -173,8 +173,8 @@ def test_the_defaults_of_a_request() -> None:
     assert prepare({"url": URL, "method": "put", "body": "x"}).method == "PUT"
     assert get.call.timeout == 15
     assert get.call.exec_type is ExecType.SYNC
-    request = get.send(VALUES, PARENT)
-    assert request == Sent(
+    request = get.render(VALUES, PARENT)
+    assert request == RenderedRequest(
         URL,
         {
             "User-Agent": "drumline",
@@ -242,11 +242,11 @@ def test_whatever_the_values_a_request_can_be_sent(values: SlotValues) -> None:
             "exec_type": "ASYNC",
         }
     )
-    request = call.send(values, PARENT)
+    request = call.render(values, PARENT)
     assert request.url.isascii()
     assert all("\r" not in v and "\n" not in v for v in request.headers.values())
     assert json.loads((request.body or "").encode())["t"] == values["callback_token"]
-    call.show(request, values)
+    call.masked(request, values)
 
 
 # --- what is shown --------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_what_is_kept_of_a_request_is_bounded_in_json(body: str, header: str, ru
 def test_a_prepared_call_is_shared_by_runs_and_keeps_nothing_of_them() -> None:
     call = prepare({"url": URL, "exec_type": "ASYNC", "headers": {"X-Run": "{{run_id}}"}})
     assert isinstance(call, PreparedCall)
-    first = call.send(VALUES, PARENT)
-    second = call.send({**VALUES, "run_id": 43, "callback_token": "other-token"}, PARENT)
+    first = call.render(VALUES, PARENT)
+    second = call.render({**VALUES, "run_id": 43, "callback_token": "other-token"}, PARENT)
     assert (first.headers["X-Run"], second.headers["X-Run"]) == ("42", "43")
     assert TOKEN not in str(second)

@@ -19,7 +19,7 @@ from drumline.domain.task import DueTask, RunInfo, TaskBody, encode_task_body
 from drumline.errors import DrumlineError, WrongUse
 from drumline.handlers.base import WaitForCallback, specs_of
 from drumline.handlers.http import handler as handler_module
-from drumline.handlers.http.handler import HttpHandler, values_of
+from drumline.handlers.http.handler import HttpHandler, template_values
 from drumline.handlers.http.result import HttpCallFailed, HttpResult
 from drumline.handlers.http.retry import CallOutcome
 from drumline.handlers.registry import registry
@@ -76,7 +76,7 @@ def test_the_handler_announces_itself() -> None:
 
 def test_the_values_of_a_run() -> None:
     task = task_of({})
-    assert values_of(task, RUN) == {
+    assert template_values(task, RUN) == {
         "run_id": 42,
         "job_id": 7,
         "scheduled_time": "2026-01-02T03:04:05Z",
@@ -85,8 +85,8 @@ def test_the_values_of_a_run() -> None:
         "callback_token": None,
     }
     odd = msgspec.structs.replace(RUN, scheduled_at=RUN.scheduled_at + 1_500)
-    assert values_of(task, odd)["scheduled_time"] == "2026-01-02T03:04:05.001500Z"
-    alone = values_of(task, None)
+    assert template_values(task, odd)["scheduled_time"] == "2026-01-02T03:04:05.001500Z"
+    alone = template_values(task, None)
     assert (alone["run_id"], alone["job_id"], alone["scheduled_time"]) == (42, None, None)
 
 
@@ -152,7 +152,7 @@ async def test_a_timeout_has_its_own_cause() -> None:
         Cause.TIMEOUT,
         False,
     )
-    assert "no answer within 0.1 s" in str(error)
+    assert "no response within 0.1 s" in str(error)
 
 
 @in_loop
@@ -174,7 +174,7 @@ async def test_an_async_call_that_is_accepted_waits_for_its_callback() -> None:
     async with serving(answer) as origin:
         param = {"url": origin, "exec_type": "ASYNC", "callback_timeout": 90}
         waiting = await processed(task_of(param, callback=CALLBACK))
-        with pytest.raises(WrongUse, match="nowhere to be called back"):
+        with pytest.raises(WrongUse, match="no callback URL and token"):
             await processed(task_of(param))
     assert isinstance(waiting, WaitForCallback)
     assert (waiting.seconds, waiting.result.status_code) == (90, 202)

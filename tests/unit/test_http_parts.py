@@ -19,8 +19,8 @@ from drumline.domain.policy import HandlerSpec
 from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, decide_release
 from drumline.domain.release import RunOutcome as RunOutcome
 from drumline.domain.states import Cause, TaskState
-from drumline.handlers.http.answer import as_text, kept_headers, retry_after, unpack
-from drumline.handlers.http.bounds import HEADERS_KEPT, fit, fit_headers
+from drumline.handlers.http.limits import STORED_HEADERS_LIMIT, cut_headers, cut_text
+from drumline.handlers.http.response import decode_text, decompress, retry_after, stored_headers
 from drumline.handlers.http.retry import DEFAULT_ON, RETRIABLE, CallOutcome, RetryPolicy, outcome_of
 from drumline.handlers.http.trace import traceparent
 from drumline.masking import (
@@ -68,30 +68,30 @@ def test_a_status_code_decides_the_outcome(code: int, outcome: str) -> None:
 def test_a_policy_says_after_which_outcomes(
     on: tuple[str | int, ...], outcome: CallOutcome, code: int | None, wanted: bool
 ) -> None:
-    assert RetryPolicy(max_attempts=3, on=on).wants(outcome, code) is wanted
+    assert RetryPolicy(max_attempts=3, on=on).retries(outcome, code) is wanted
 
 
 @given(st.sampled_from(CallOutcome), st.none() | st.integers(0, 999))
 def test_success_and_refusal_are_never_tried_again(outcome: CallOutcome, code: int | None) -> None:
     everything = RetryPolicy(max_attempts=9, on=(*RETRIABLE, *range(100, 200), *range(300, 600)))
-    assert everything.problem() is None
-    assert everything.wants(outcome, code) is (
+    assert everything.invalid_entry() is None
+    assert everything.retries(outcome, code) is (
         outcome not in (CallOutcome.SUCCESS, CallOutcome.REFUSED)
     )
 
 
 @pytest.mark.parametrize("entry", ["2xx", 200, "200", 600, "nope", "", 99, "4x", "٤٠٤"])
 def test_a_policy_for_an_outcome_that_does_not_exist_is_refused(entry: str | int) -> None:
-    assert repr(entry) in (RetryPolicy(on=(entry,)).problem() or "")
+    assert repr(entry) in (RetryPolicy(on=(entry,)).invalid_entry() or "")
 
 
 def test_the_runs_retry_rule_comes_from_the_policy() -> None:
-    retry = RetryPolicy(max_attempts=4, delay=2, factor=3, max_delay=60, jitter=0).as_retry()
+    retry = RetryPolicy(max_attempts=4, delay=2, factor=3, max_delay=60, jitter=0).to_retry()
     assert (retry.retries, retry.backoff(1, 0.5), retry.backoff(2, 0.5)) == (3, 2, 6)
     assert retry.backoff(9, 0.5) == 60
     assert set(retry.causes) == {Cause.ERROR, Cause.TIMEOUT, Cause.CALLBACK_TIMEOUT}
-    assert set(RetryPolicy(on=("5xx",)).as_retry().causes) == {Cause.ERROR}
-    assert RetryPolicy().as_retry().retries == 0
+    assert set(RetryPolicy(on=("5xx",)).to_retry().causes) == {Cause.ERROR}
+    assert RetryPolicy().to_retry().retries == 0
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_the_policy_decides_what_becomes_of_a_run(
     cause = Cause.TIMEOUT if outcome is CallOutcome.TIMEOUT else Cause.ERROR
     run = FinishedRun(
         id=1, fence=1, status=TaskState.RUNNING, batch_id=None, attempt=1, retry_time=0,
-        failures=failures, deaths=0, due_at=0, retry=policy.as_retry(), is_job_run=True,
-        outcome=RunOutcome(RunEnd.ERROR, final=not policy.wants(outcome, code), cause=cause),
+        failures=failures, deaths=0, due_at=0, retry=policy.to_retry(), is_job_run=True,
+        outcome=RunOutcome(RunEnd.ERROR, final=not policy.retries(outcome, code), cause=cause),
         handler=HandlerSpec("http", "http"), worker="worker-1",
     )  # fmt: skip
     verdict = decide_release(run, RetryLimits(2, 3), cancelled=False, now=0, chance=0.5)
@@ -238,7 +238,7 @@ def test_what_was_packed_is_unpacked_up_to_the_limit(data: bytes, how: str, limi
         "raw": raw.compress(data) + raw.flush(),
         "": data,
     }[how]
-    unpacked, whole = unpack(packed, "deflate" if how == "raw" else how, limit)
+    unpacked, whole = decompress(packed, "deflate" if how == "raw" else how, limit)
     assert unpacked == data[:limit]
     assert whole or len(data) >= limit
 
@@ -247,21 +247,21 @@ def test_a_bomb_is_unpacked_no_further_than_what_is_kept() -> None:
     bomb = gzip.compress(b"\0" * 20_000_000)
     tracemalloc.start()
     try:
-        assert unpack(bomb, "gzip", 16_384) == (b"\0" * 16_384, False)
+        assert decompress(bomb, "gzip", 16_384) == (b"\0" * 16_384, False)
         assert tracemalloc.get_traced_memory()[1] < 200_000
     finally:
         tracemalloc.stop()
     many = gzip.compress(b"") * 1_000 + gzip.compress(b"end")
-    assert unpack(many, "gzip", 16_384) == (b"end", True)
+    assert decompress(many, "gzip", 16_384) == (b"end", True)
 
 
 def test_what_cannot_be_unpacked_is_kept_as_far_as_it_can_be_read() -> None:
     packed = gzip.compress(b"a" * 100 + bytes(range(256)) * 4)
-    part, whole = unpack(packed[:-20], "GZIP ", 10_000)
+    part, whole = decompress(packed[:-20], "GZIP ", 10_000)
     assert part.startswith(b"aaa") and not whole
-    assert unpack(b"not gzip at all", "gzip", 100) == (b"", False)
-    assert unpack(b"brotli", "br", 3) == (b"bro", False)
-    assert unpack(b"", "gzip", 100) == (b"", True)
+    assert decompress(b"not gzip at all", "gzip", 100) == (b"", False)
+    assert decompress(b"brotli", "br", 3) == (b"bro", False)
+    assert decompress(b"", "gzip", 100) == (b"", True)
 
 
 @pytest.mark.parametrize(
@@ -282,12 +282,12 @@ def test_what_cannot_be_unpacked_is_kept_as_far_as_it_can_be_read() -> None:
 def test_bytes_are_read_in_the_charset_that_was_said(
     raw: bytes, content_type: str, whole: bool, text: str
 ) -> None:
-    assert as_text(raw, content_type, whole) == text
+    assert decode_text(raw, content_type, whole) == text
 
 
 @given(st.text(), st.integers(0, 300))
 def test_a_text_is_cut_by_its_bytes_in_json(text: str, limit: int) -> None:
-    kept, cut = fit(text, limit)
+    kept, cut = cut_text(text, limit)
     assert text.startswith(kept)
     assert len(msgspec.json.encode(kept)) - 2 <= limit
     assert cut is (kept != text)
@@ -297,14 +297,14 @@ def test_a_text_is_cut_by_its_bytes_in_json(text: str, limit: int) -> None:
 
 @given(st.dictionaries(st.text(max_size=60), st.text(max_size=600), max_size=30))
 def test_headers_are_cut_to_what_fits(headers: dict[str, str]) -> None:
-    kept = fit_headers(headers)
-    assert len(msgspec.json.encode(kept)) <= HEADERS_KEPT + 8 * len(kept)
+    kept = cut_headers(headers)
+    assert len(msgspec.json.encode(kept)) <= STORED_HEADERS_LIMIT + 8 * len(kept)
     assert list(kept) == list(headers)[: len(kept)]
 
 
 def test_only_headers_that_say_something_are_kept() -> None:
     given_ = {"content-type": "a", "Set-Cookie": "b", "RETRY-AFTER": "5", "X-Other": "c"}
-    assert kept_headers(given_) == {"Content-Type": "a", "Retry-After": "5"}
+    assert stored_headers(given_) == {"Content-Type": "a", "Retry-After": "5"}
 
 
 # --- tracing --------------------------------------------------------------------------------------

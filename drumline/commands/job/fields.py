@@ -23,7 +23,7 @@ from drumline.errors import WrongUse
 from drumline.handlers.http.call import (
     BODY_LIMIT,
     DEFAULT_TIMEOUT,
-    LONGEST_CALLBACK_TIMEOUT,
+    MAX_CALLBACK_TIMEOUT,
     TASK_MARGIN,
     URL_LIMIT,
     BadCall,
@@ -84,7 +84,7 @@ class JobFields(ChangeCommand, frozen=True, kw_only=True):
     misfire_grace_seconds: Annotated[int, Meta(ge=1, le=LONGEST_GRACE)] | UnsetType = UNSET
     callback_method: Literal["POST", "PUT"] | UnsetType | None = UNSET
     callback_timeout_sec: (
-        Annotated[int, Meta(ge=1, le=int(LONGEST_CALLBACK_TIMEOUT))] | UnsetType | None
+        Annotated[int, Meta(ge=1, le=int(MAX_CALLBACK_TIMEOUT))] | UnsetType | None
     ) = UNSET
     priority: Priority | UnsetType = UNSET
     env: Text64 | UnsetType | None = UNSET
@@ -194,7 +194,7 @@ def _row(
         "target_type": runs.spec.target_type,
         "param": as_json(runs.param),
         "timeout_ms": runs.timeout_ms,
-        "retry": None if policy is None else as_json(policy.as_retry()),
+        "retry": None if policy is None else as_json(policy.to_retry()),
         "retry_policy_json": None if policy is None else as_json(policy),
     }
 
@@ -225,7 +225,7 @@ def _policy(values: dict[str, Any]) -> RetryPolicy | None:
             policy = msgspec.convert(given, RetryPolicy)
     except msgspec.MsgspecError as error:
         raise BadCall(field="retry_policy_json", reason=str(error)) from None
-    if (problem := policy.problem()) is not None:
+    if (problem := policy.invalid_entry()) is not None:
         raise BadCall(field="retry_policy_json.on", reason=problem)
     return policy
 

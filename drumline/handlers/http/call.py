@@ -15,8 +15,8 @@ from drumline.handlers.http.retry import RetryPolicy
 
 DEFAULT_TIMEOUT = 15.0
 DEFAULT_CALLBACK_TIMEOUT = 3600.0
-LONGEST_TIMEOUT = 24 * 3600.0
-LONGEST_CALLBACK_TIMEOUT = 30 * 24 * 3600.0
+MAX_TIMEOUT = 24 * 3600.0
+MAX_CALLBACK_TIMEOUT = 30 * 24 * 3600.0
 URL_LIMIT = 2048
 BODY_LIMIT = 64 * 1024
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -44,9 +44,9 @@ class HttpCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Empty: POST if there is a body, else GET."""
     headers: dict[str, str] = {}
     body: Annotated[str, Meta(max_length=BODY_LIMIT)] | None = None
-    timeout: Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT)] = DEFAULT_TIMEOUT
+    timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT)] = DEFAULT_TIMEOUT
     exec_type: ExecType = ExecType.SYNC
-    callback_timeout: Annotated[float, Meta(gt=0, le=LONGEST_CALLBACK_TIMEOUT)] = (
+    callback_timeout: Annotated[float, Meta(gt=0, le=MAX_CALLBACK_TIMEOUT)] = (
         DEFAULT_CALLBACK_TIMEOUT
     )
     retry: RetryPolicy = RetryPolicy()
@@ -81,7 +81,7 @@ class HttpCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if call.method and call.method not in METHODS:
             reason = f"{call.method[:20]!r} is not one of {', '.join(METHODS)}"
             raise BadCall(field="method", reason=reason)
-        if (problem := call.retry.problem()) is not None:
+        if (problem := call.retry.invalid_entry()) is not None:
             raise BadCall(field="retry.on", reason=problem)
         return call
 

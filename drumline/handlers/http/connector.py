@@ -24,12 +24,13 @@ Lookup = Callable[[str, int], Sequence[str]]
 
 KEEP_ALIVE = 1.5
 """Seconds for which an idle connection is kept: less than common servers keep theirs (gunicorn 2,
-Node and uvicorn 5). A request that is sent while the server closes the connection gets no response,
-and it is unknown whether the server executed it; a job that fires every 5 s would meet this often."""
+Node and uvicorn 5). A request that is sent while the server closes the connection gets no
+response, and it is unknown whether the server executed it; a job that fires every 5 s would meet
+this often."""
 DNS_CACHE = 5
 DNS_THREADS = 16
 """Lookups have their own threads: unreachable name servers must not block the loop's executor."""
-MOST_ANSWERS = 32
+MAX_ADDRESSES = 32
 WANTED_FILES = 16 * 1024
 SPARE_FILES = 256
 
@@ -46,7 +47,7 @@ class CheckedResolver(AbstractResolver):
         self._rules = rules
         self._lookup = lookup
         self._threads = ThreadPoolExecutor(DNS_THREADS, thread_name_prefix="dns")
-        self._vouched: set[str] = set()
+        self._allowlisted: set[str] = set()
         """Addresses of names that are on the allowlist."""
 
     async def resolve(
@@ -57,9 +58,9 @@ class CheckedResolver(AbstractResolver):
             answers = await loop.run_in_executor(self._threads, self._lookup, host, port)
         except UnicodeError as error:  # raised by the idna codec
             raise socket.gaierror(socket.EAI_NONAME, str(error)) from None
-        answers = list(dict.fromkeys(answers))[:MOST_ANSWERS]
-        if self._rules.check_answers(host, port, [parse_address(answer) for answer in answers]):
-            self._vouched.update(answers)
+        answers = list(dict.fromkeys(answers))[:MAX_ADDRESSES]
+        if self._rules.check_addresses(host, port, [parse_address(answer) for answer in answers]):
+            self._allowlisted.update(answers)
         return [
             ResolveResult(
                 hostname=host,
@@ -75,7 +76,7 @@ class CheckedResolver(AbstractResolver):
     def open_socket(self, info: tuple[Any, ...]) -> socket.socket:
         """The last check: no socket is created for an address that was not allowed before."""
         family, kind, proto, _, (host, port, *_) = info
-        if host not in self._vouched:
+        if host not in self._allowlisted:
             self._rules.check_address(parse_address(host), port)
         return socket.socket(family, kind, proto)
 
@@ -89,11 +90,11 @@ def connector(resolver: CheckedResolver) -> TCPConnector:
         socket_factory=resolver.open_socket,
         ttl_dns_cache=DNS_CACHE,
         keepalive_timeout=KEEP_ALIVE,
-        limit=room_for_connections(),
+        limit=connection_limit(),
     )
 
 
-def room_for_connections() -> int:
+def connection_limit() -> int:
     """The number of connections that may be open. Thousands need a higher limit on open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < WANTED_FILES:

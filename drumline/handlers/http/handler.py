@@ -1,7 +1,7 @@
 """The handler of type `http`: makes one HTTP call per attempt of a task.
 
-The HTTP client is imported with the first call, so a runner without HTTP calls does not load an HTTP
-library.
+The HTTP client is imported with the first call, so a runner without HTTP calls does not load an
+HTTP library.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from drumline.task import Task
 if TYPE_CHECKING:
     from drumline.handlers.http.client import HttpClient
 
-PREPARED = 512
+PREPARED_CALLS = 512
 """Size of the cache of prepared calls: all runs of a job have the same param."""
 
 
@@ -54,13 +54,13 @@ class HttpHandler(Handler):
         prepared = _prepared(task.body.param or "null")
         call = prepared.call
         run = task.run
-        values = values_of(task, run)
+        values = template_values(task, run)
         waits = call.exec_type is ExecType.ASYNC
         if waits and not (values[CALLBACK_URL] and values[CALLBACK_TOKEN]):
             raise WrongUse(reason="exec_type is ASYNC, but this task has no callback URL and token")
         result = await self.client().call(prepared, values, run.trace_id if run else None)
         if result.outcome is not CallOutcome.SUCCESS:
-            wanted = call.retry.wants(result.outcome, result.status_code)
+            wanted = call.retry.retries(result.outcome, result.status_code)
             raise HttpCallFailed(result, final=not wanted)
         return WaitForCallback(call.callback_timeout, result) if waits else result
 
@@ -83,12 +83,12 @@ class HttpHandler(Handler):
             await client.close()
 
 
-def values_of(task: Task, run: RunInfo | None) -> SlotValues:
+def template_values(task: Task, run: RunInfo | None) -> SlotValues:
     """The values of the names in a task's templates."""
     return {
         "run_id": task.id,
         "job_id": run.job_id if run else None,
-        "scheduled_time": _moment(run.scheduled_at) if run else None,
+        "scheduled_time": _iso_utc(run.scheduled_at) if run else None,
         "attempt": task.attempt,
         CALLBACK_URL: task.callback_url,
         CALLBACK_TOKEN: task.callback_token,
@@ -96,14 +96,14 @@ def values_of(task: Task, run: RunInfo | None) -> SlotValues:
 
 
 @lru_cache(maxsize=256)
-def _moment(us: int) -> str:
+def _iso_utc(us: int) -> str:
     """Microseconds as ISO 8601 in UTC, with a fraction only if it is not zero."""
     seconds, fraction = divmod(us, 1_000_000)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{fraction:06d}Z" if fraction else f"{text}Z"
 
 
-@lru_cache(maxsize=PREPARED)
+@lru_cache(maxsize=PREPARED_CALLS)
 def _prepared(param: str) -> PreparedCall:
     return prepare(msgspec.json.decode(param))
 

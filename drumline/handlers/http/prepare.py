@@ -19,8 +19,13 @@ from drumline.domain.jobs.template import (
     parse_template,
     parse_url,
 )
-from drumline.handlers.http.bounds import REQUEST_BODY_KEPT, URL_KEPT, fit, fit_headers
 from drumline.handlers.http.call import BadCall, ExecType, HttpCall
+from drumline.handlers.http.limits import (
+    STORED_REQUEST_BODY_LIMIT,
+    STORED_URL_LIMIT,
+    cut_headers,
+    cut_text,
+)
 from drumline.handlers.http.result import SentRequest
 from drumline.handlers.http.target import BadTarget, HttpTarget
 from drumline.masking import (
@@ -31,7 +36,7 @@ from drumline.masking import (
     may_contain_secret_names,
 )
 
-MOST_HEADERS = 64
+MAX_HEADERS = 64
 HEADERS_LIMIT = 16 * 1024
 DEFAULT_HEADERS: Mapping[str, str] = {
     "User-Agent": "drumline",
@@ -57,7 +62,7 @@ _XML = re.compile(r"[^/]+/(?:[^/]+\+)?(?:xml|html)")
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
-class Sent(NamedTuple):
+class RenderedRequest(NamedTuple):
     """A rendered request."""
 
     url: str
@@ -65,7 +70,7 @@ class Sent(NamedTuple):
     body: str | None
 
 
-class Shown(NamedTuple):
+class MaskedRequest(NamedTuple):
     """The masked request that is stored, and the secrets that were masked."""
 
     request: SentRequest
@@ -99,42 +104,42 @@ class PreparedCall:
         self._varying = {name: t for name, t in headers.items() if t.slots}
         self._secret = frozenset(name for name in headers if is_secret_name(name))
         self._secrets = SecretValues(v for name, v in self._fixed.items() if name in self._secret)
-        self._fixed_shown = fit_headers(
+        self._fixed_shown = cut_headers(
             {name: self._show_header(name, v, self._secrets) for name, v in self._fixed.items()}
         )
         self._mask_url = may_contain_secret_names(call.url)
         self._mask_body = call.body is not None and may_contain_secret_names(call.body)
 
-    def send(self, values: SlotValues, traceparent: str) -> Sent:
+    def render(self, values: SlotValues, traceparent: str) -> RenderedRequest:
         """Render the request of one run."""
         headers = self._fixed.copy()
         for name, template in self._varying.items():
             headers[name] = template.render(values)
         headers[TRACEPARENT] = traceparent
         body = None if self._body is None else self._body.render(values)
-        return Sent(self._origin + self._path.render(values), headers, body)
+        return RenderedRequest(self._origin + self._path.render(values), headers, body)
 
-    def show(self, sent: Sent, values: SlotValues) -> Shown:
+    def masked(self, sent: RenderedRequest, values: SlotValues) -> MaskedRequest:
         """The request to store: masked, then cut."""
         secrets = self._secrets_of(sent, values)
         url = secrets.mask(sent.url)
-        url, url_cut = fit(mask_named_values(url) if self._mask_url else url, URL_KEPT)
+        url, url_cut = cut_text(mask_named_values(url) if self._mask_url else url, STORED_URL_LIMIT)
         body, body_cut = sent.body, False
         if body is not None:
             body = secrets.mask(body)
-            body, body_cut = fit(
-                mask_named_values(body) if self._mask_body else body, REQUEST_BODY_KEPT
+            body, body_cut = cut_text(
+                mask_named_values(body) if self._mask_body else body, STORED_REQUEST_BODY_LIMIT
             )
         headers = self._fixed_shown.copy()
         if self._varying:
             for name in self._varying:
                 headers[name] = self._show_header(name, sent.headers[name], secrets)
-            headers = fit_headers(headers)
+            headers = cut_headers(headers)
         headers[TRACEPARENT] = sent.headers[TRACEPARENT]
         cut = url_cut or body_cut or len(headers) < len(sent.headers)
-        return Shown(SentRequest(self.method, url, headers, body, cut), secrets)
+        return MaskedRequest(SentRequest(self.method, url, headers, body, cut), secrets)
 
-    def _secrets_of(self, sent: Sent, values: SlotValues) -> SecretValues:
+    def _secrets_of(self, sent: RenderedRequest, values: SlotValues) -> SecretValues:
         secrets = self._secrets
         if not self._secret.isdisjoint(self._varying):
             secrets = SecretValues(sent.headers[name] for name in self._secret)
@@ -152,10 +157,12 @@ def prepare(param: object) -> PreparedCall:
 
 
 def _headers(given: Mapping[str, str]) -> dict[str, Template]:
-    if len(given) > MOST_HEADERS:
-        raise BadCall(field="headers", reason=f"more than {MOST_HEADERS} headers")
+    if len(given) > MAX_HEADERS:
+        raise BadCall(field="headers", reason=f"more than {MAX_HEADERS} headers")
     if sum(len(name) + len(value) for name, value in given.items()) > HEADERS_LIMIT:
-        raise BadCall(field="headers", reason=f"more than {HEADERS_LIMIT} characters in all headers")
+        raise BadCall(
+            field="headers", reason=f"more than {HEADERS_LIMIT} characters in all headers"
+        )
     named = {name.lower() for name in given}
     headers = {
         name: Template((value,))

@@ -9,7 +9,7 @@ import msgspec
 from drumline.domain.states import Cause
 from drumline.errors import DrumlineError
 from drumline.handlers.base import HandlerFailed
-from drumline.handlers.http.answer import retry_after
+from drumline.handlers.http.response import retry_after
 from drumline.handlers.http.retry import CallOutcome
 
 

@@ -31,7 +31,7 @@ CALLBACK_TIMEOUT = Cause.CALLBACK_TIMEOUT.value
 """An additional outcome of ASYNC calls, after their response."""
 RETRIABLE = frozenset({outcome.value for outcome in CallOutcome} - {*_NEVER} | {CALLBACK_TIMEOUT})
 DEFAULT_ON = ("timeout", "connection", "5xx", "408", "425", "429", CALLBACK_TIMEOUT)
-LONGEST_WAIT = 24 * 3600.0
+MAX_DELAY = 24 * 3600.0
 
 
 def outcome_of(status_code: int) -> CallOutcome:
@@ -49,14 +49,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """The number of attempts, the delays between them, and the outcomes that are retried."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=100)] = 1
-    delay: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 1.0
+    delay: Annotated[float, Meta(ge=0, le=MAX_DELAY)] = 1.0
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
-    max_delay: Annotated[float, Meta(gt=0, le=LONGEST_WAIT)] = 600.0
+    max_delay: Annotated[float, Meta(gt=0, le=MAX_DELAY)] = 600.0
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
     on: tuple[str | int, ...] = DEFAULT_ON
     """Outcomes or single status codes after which a call is retried."""
 
-    def problem(self) -> str | None:
+    def invalid_entry(self) -> str | None:
         """What is wrong with `on`; the types validate the other fields."""
         for entry in self.on:
             text = str(entry)
@@ -67,14 +67,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 return f"{entry!r} is neither one of {names} nor the status code of a failure"
         return None
 
-    def wants(self, outcome: CallOutcome, status_code: int | None = None) -> bool:
+    def retries(self, outcome: CallOutcome, status_code: int | None = None) -> bool:
         """Whether this outcome is retried."""
         if outcome in _NEVER:
             return False
         named = {str(entry) for entry in self.on}
         return outcome.value in named or str(status_code) in named
 
-    def as_retry(self) -> Retry:
+    def to_retry(self) -> Retry:
         """The retry rule of the run. The rule knows causes only; whether an error is retried is in
         the error itself (`HttpCallFailed.final`)."""
         named = {str(entry) for entry in self.on}

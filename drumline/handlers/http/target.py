@@ -15,7 +15,7 @@ from drumline.errors import WrongUse
 Address = IPv4Address | IPv6Address
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
-LONGEST_HOST = 253
+MAX_HOST_LENGTH = 253
 _AUTHORITY = re.compile(r"(?P<host>\[[^\]]*\]|[^:]*)(?::(?P<port>[^:]*))?")
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
@@ -71,7 +71,7 @@ def parse_host(text: str) -> tuple[str, Address | None]:
         return str(address), address
     host = _ascii(text).lower()
     labels = host.removesuffix(".").split(".")
-    if len(host) > LONGEST_HOST or not all(map(_LABEL.fullmatch, labels)):
+    if len(host) > MAX_HOST_LENGTH or not all(map(_LABEL.fullmatch, labels)):
         raise BadTarget(reason=f"{text[:80]!r} is not a host name")
     if _NUMBER.fullmatch(labels[-1]):
         # 127.1, 0x7f000001, 2130706433 and 0177.0.0.1 all mean loopback to the system's resolver.

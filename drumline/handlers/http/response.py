@@ -13,12 +13,12 @@ from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-KEPT_HEADERS = (
+STORED_HEADERS = (
     "Content-Type", "Content-Length", "Content-Encoding", "Date", "ETag", "Location",
     "Retry-After", "Server", "WWW-Authenticate", "X-Correlation-Id", "X-Request-Id",
 )  # fmt: skip
-_KEPT_HEADERS = {name.lower(): name for name in KEPT_HEADERS}
-LONGEST_RETRY_AFTER = 3600.0
+_KEPT_HEADERS = {name.lower(): name for name in STORED_HEADERS}
+MAX_RETRY_AFTER = 3600.0
 
 _PACKED: Mapping[str, int] = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """The `wbits` argument of zlib for each content encoding."""
@@ -31,7 +31,7 @@ _KNOWN_CHARSET = re.compile(
 )
 
 
-def unpack(raw: bytes, encoding: str, limit: int) -> tuple[bytes, bool]:
+def decompress(raw: bytes, encoding: str, limit: int) -> tuple[bytes, bool]:
     """Decompress at most `limit` bytes, and tell whether that is all of the body.
 
     A decompression bomb is not expanded further than that. A body with an unsupported encoding is
@@ -56,7 +56,7 @@ def unpack(raw: bytes, encoding: str, limit: int) -> tuple[bytes, bool]:
     return bytes(unpacked), not raw
 
 
-def as_text(raw: bytes, content_type: str, whole: bool) -> str:
+def decode_text(raw: bytes, content_type: str, whole: bool) -> str:
     """Decode bytes in the charset of the Content-Type. A character that was cut at the end is
     dropped, an invalid one is replaced."""
     name = "utf-8"
@@ -72,7 +72,7 @@ def as_text(raw: bytes, content_type: str, whole: bool) -> str:
     return decoder.decode(raw, final=whole)
 
 
-def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def stored_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that are stored; none of them holds a secret."""
     return {
         known: value
@@ -85,10 +85,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float:
     """The seconds that a `Retry-After` header asks to wait; `now` is a POSIX time."""
     said = headers.get("Retry-After", "").strip()
     if said.isascii() and said.isdigit():
-        return min(float(said[:9]), LONGEST_RETRY_AFTER)
+        return min(float(said[:9]), MAX_RETRY_AFTER)
     try:
         at = parsedate_to_datetime(said)
     except ValueError:
         return 0.0
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-    return min(max(at.timestamp() - now, 0.0), LONGEST_RETRY_AFTER)
+    return min(max(at.timestamp() - now, 0.0), MAX_RETRY_AFTER)

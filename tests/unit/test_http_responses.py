@@ -70,7 +70,7 @@ async def test_a_slow_answer_times_out_and_its_connection_is_closed() -> None:
         None,
         None,
     )
-    assert result.error == "no answer within 0.2 s"
+    assert result.error == "no response within 0.2 s"
     assert result.latency_ms >= 200
     assert server.connections == 1
 
@@ -83,7 +83,7 @@ async def test_an_answer_that_never_ends_times_out_with_what_came_of_it() -> Non
         result = await call_once(origin, timeout=0.3)
         await server.hung_up.wait()
     assert (result.outcome, result.status_code) == (CallOutcome.TIMEOUT, 200)
-    assert result.error == "no end of the answer within 0.3 s"
+    assert result.error == "the response was not complete within 0.3 s"
     assert result.response is not None
     assert (result.response.body, result.response.truncated) == ("half of it", True)
 
@@ -124,13 +124,13 @@ def test_a_broken_connection_is_one_failure_and_not_a_second_request(
 @pytest.mark.parametrize(
     ("answer", "status", "error"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", 200, "broke off"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n", 200, "broke off"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", None, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", None, "not HTTP"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", None, "not HTTP"),
-        (b"\x00\x01\x02\r\n\r\n", None, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 100_000 + b"\r\n\r\n", None, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", 200, "cut off"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n", 200, "cut off"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", None, "not valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", None, "not valid HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", None, "not valid HTTP"),
+        (b"\x00\x01\x02\r\n\r\n", None, "not valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 100_000 + b"\r\n\r\n", None, "not valid HTTP"),
         (b"HTTP/1.1 200 OK\r\n" + b"X-A: a\r\n" * 5_000 + b"\r\n", None, ""),
     ],
 )
@@ -179,7 +179,7 @@ async def test_nobody_listens() -> None:
         port = taken.getsockname()[1]
     result = await call_once(f"http://127.0.0.1:{port}")
     assert (result.outcome, result.status_code) == (CallOutcome.CONNECTION, None)
-    assert result.error is not None and "no connection" in result.error
+    assert result.error is not None and "connection failed" in result.error
 
 
 @in_loop

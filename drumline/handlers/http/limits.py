@@ -10,19 +10,18 @@ from collections.abc import Mapping
 
 import msgspec
 
-URL_KEPT = 4 * 1024
-HEADER_KEPT = 512
-HEADERS_KEPT = 6 * 1024
-REQUEST_BODY_KEPT = 8 * 1024
-ERROR_KEPT = 1024
-RESPONSE_BODY_KEPT = 16 * 1024
-MOST_RESPONSE_BODY_KEPT = 32 * 1024
+STORED_URL_LIMIT = 4 * 1024
+STORED_HEADER_LIMIT = 512
+STORED_HEADERS_LIMIT = 6 * 1024
+STORED_REQUEST_BODY_LIMIT = 8 * 1024
+STORED_ERROR_LIMIT = 1024
+STORED_RESPONSE_BODY_LIMIT = 16 * 1024
 READ_LIMIT = 1024 * 1024
 """A response of at most this size is read to its end, so that the connection can be reused. Beyond
 it the connection is closed: a new one costs less than the rest of a huge response."""
 
 
-def fit(text: str, limit: int) -> tuple[str, bool]:
+def cut_text(text: str, limit: int) -> tuple[str, bool]:
     """The beginning of a text that fits into `limit` bytes of JSON, and whether it was cut."""
     if len(text) * 6 <= limit:
         return text, False
@@ -32,15 +31,18 @@ def fit(text: str, limit: int) -> tuple[str, bool]:
     return fitting, len(fitting) < len(text)
 
 
-def fit_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def cut_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The first headers that fit into the limit together."""
     longest = max(map(len, headers.values()), default=0)
-    if longest * 6 <= HEADER_KEPT and sum(map(len, headers)) + longest * len(headers) <= 512:
+    if (
+        longest * 6 <= STORED_HEADER_LIMIT
+        and sum(map(len, headers)) + longest * len(headers) <= 512
+    ):
         return dict(headers)  # the usual case, whatever the characters
     kept: dict[str, str] = {}
-    left = HEADERS_KEPT
+    left = STORED_HEADERS_LIMIT
     for name, value in headers.items():
-        value, cut = fit(value, HEADER_KEPT)
+        value, cut = cut_text(value, STORED_HEADER_LIMIT)
         left -= _size(name) + _size(value) + 2
         if left < 0:
             break
