@@ -155,3 +155,4 @@ def test_secrets_are_masked_however_deep_they_are() -> None:
     assert mask_setting("connect", value) == shown
     assert mask_setting("api_token", "sesame") == "***"
     assert mask_setting("api_token", "") == ""
+    assert mask_setting("http_allow_private", True) is True

@@ -141,7 +141,8 @@ def test_a_service_may_ask_to_be_left_alone(said: str | None, seconds: float) ->
     ["Authorization", "PROXY-AUTHORIZATION", "Cookie", "Set-Cookie", "X-Api-Key", "apikey",
      "api_key", "token", "access_token", "X-CSRF-Token", "secret", "client_secret", "password",
      "PASSWD", "passphrase", "pwd", "aws_access_key_id", "private-key", "X-Hub-Signature",
-     "credentials", "sessionid", "jwt", "X-Auth"],
+     "credentials", "sessionid", "jwt", "X-Auth", "sasl.jaas.config", "basic.auth.user.info",
+     "ssl.keystore.key"],
 )  # fmt: skip
 def test_names_that_hold_secrets(name: str) -> None:
     assert is_secret_name(name)
