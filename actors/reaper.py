@@ -1,7 +1,8 @@
-"""The reaper: finds keepers that died, ends what is left of them, and gives their tasks back.
+"""The reaper: declares dead keepers, kills what is left of them, and gives their tasks back.
 
-It judges by its own monotonic clock and by counters that do not move, never by wall clocks. On
-this host it kills a silent keeper and its run first, so that nothing runs under two owners.
+A keeper is dead when its counter has not moved for a time on the reaper's own monotonic clock;
+wall clocks play no part. On this host the reaper kills a silent keeper and its run before it gives
+the tasks back, so that no task runs under two owners.
 """
 
 from __future__ import annotations
@@ -50,117 +51,121 @@ class Reaper:
         self.database = database
         self.loop = loop
         self.limits = RetryLimits(settings.timeout_retries, settings.deaths_allowed)
-        self.watch: SilenceDetector[int] = SilenceDetector(
+        self.silence: SilenceDetector[int] = SilenceDetector(
             settings.dead_after, longest_gap=settings.dead_after / 2
         )
-        self.beats: dict[int, int] = {}
-        self.local: dict[int, tuple[int, int]] = {}
-        self.reached = loop.now()
-        self.link = DispatcherConnection(
+        self.counters: dict[int, int] = {}
+        """The last heartbeat counter of each live keeper."""
+        self.local_processes: dict[int, tuple[int, int]] = {}
+        """The pid and start time of each keeper on this host."""
+        self.database_reached = loop.now()
+        self.dispatcher = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
             registration=lambda: Register("reaper", "reaper", os.getpid()),
             receive=lambda message: None,
         )
         loop.on_signal(signal.SIGTERM, loop.stop)
-        loop.call_every(settings.reap_interval, self.round)
+        loop.call_every(settings.reap_interval, self.check_keepers)
         loop.call_every(PRUNE_SECONDS, self.prune)
 
-    def round(self) -> None:
-        """One look at all keepers."""
+    def check_keepers(self) -> None:
+        """Declare silent keepers dead, and give back what ended keepers hold."""
         now = self.loop.now()
-        if now - self.reached > self.settings.dead_after / 2:
-            # We could not see them, so they could not show themselves: begin again.
-            self.watch.restart(now)
+        if now - self.database_reached > self.settings.dead_after / 2:
+            # The reaper could not read their counters: the time of every keeper starts again.
+            self.silence.restart(now)
         try:
             region = self.settings.region
-            living = self.database.read(lambda tx: keepers.alive(tx, region), tries=1)
+            alive = self.database.read(lambda tx: keepers.alive(tx, region), tries=1)
             self.database.write(lambda tx: keepers.prove_writable(tx), tries=1)
         except StoreUnavailable:
-            self.end_stopped()
+            self.kill_suspended_keepers()
             raise
-        self.reached = self.loop.now()
-        self.note(living)
-        silent = set(self.watch.silent_peers(self.reached))
-        for keeper in living:
-            if keeper.id in silent or self.is_gone(keeper):
-                self.bury(keeper)
-        self.give_back_all()
+        self.database_reached = self.loop.now()
+        self.record_heartbeats(alive)
+        silent = set(self.silence.silent_peers(self.database_reached))
+        for keeper in alive:
+            if keeper.id in silent or self.has_ended(keeper):
+                self.declare_dead(keeper)
+        self.give_back_tasks()
         self.expire_callbacks()
 
-    def note(self, living: list[Row[Any]]) -> None:
-        ids = {keeper.id for keeper in living}
-        for old in set(self.beats) - ids:
-            self.watch.forget(old)
-            del self.beats[old]
-        for keeper in living:
-            if self.beats.get(keeper.id) != keeper.beat:
-                self.beats[keeper.id] = keeper.beat
-                self.watch.record_message(keeper.id, self.reached)
-        self.local = {k.id: (k.pid, k.pid_started) for k in living if self.is_local(k)}
+    def record_heartbeats(self, alive: list[Row[Any]]) -> None:
+        ids = {keeper.id for keeper in alive}
+        for ended in set(self.counters) - ids:
+            self.silence.forget(ended)
+            del self.counters[ended]
+        for keeper in alive:
+            if self.counters.get(keeper.id) != keeper.beat:
+                self.counters[keeper.id] = keeper.beat
+                self.silence.record_message(keeper.id, self.database_reached)
+        self.local_processes = {k.id: (k.pid, k.pid_started) for k in alive if self.is_local(k)}
 
     def is_local(self, keeper: Row[Any]) -> bool:
         return bool(keeper.node == self.settings.node_name)
 
-    def is_gone(self, keeper: Row[Any]) -> bool:
-        """A keeper of this host whose process has ended need not be waited for."""
+    def has_ended(self, keeper: Row[Any]) -> bool:
+        """The process of a keeper on this host has ended: no need to wait for silence."""
         return self.is_local(keeper) and not processes.is_same(keeper.pid, keeper.pid_started)
 
-    def bury(self, keeper: Row[Any]) -> None:
-        """End what is left of a keeper on this host, then declare it dead."""
+    def declare_dead(self, keeper: Row[Any]) -> None:
+        """Kill what is left of a keeper on this host, then declare it dead."""
         if self.is_local(keeper) and self.settings.kill_silent_workers:
-            self.end_process(keeper.id, keeper.pid, keeper.pid_started)
+            self.kill_keeper(keeper.id, keeper.pid, keeper.pid_started)
         if self.database.write(lambda tx: keepers.close(tx, keeper.id, KeeperState.DEAD)):
-            log.warning("A keeper is dead.", action="keeper_dead", keeper=keeper.id,
+            log.warning("Keeper declared dead", action="keeper_dead", keeper=keeper.id,
                         worker=keeper.name)  # fmt: skip
 
-    def end_process(self, keeper_id: int, pid: int, pid_started: int) -> None:
+    def kill_keeper(self, keeper_id: int, pid: int, pid_started: int) -> None:
+        """Kill a keeper's process and everything that its runner started."""
         if processes.is_same(pid, pid_started):
             below = processes.descendants(pid)
             processes.kill_all([pid, *below])
-        processes.end_run(str(self.black_box(keeper_id)))
+        processes.end_run(str(self.black_box_path(keeper_id)))
 
-    def end_stopped(self) -> None:
-        """The database lets nobody write: if a stopped keeper of this host holds the lock, only
-        its end frees it."""
-        if self.loop.now() - self.reached < self.settings.dead_after:
+    def kill_suspended_keepers(self) -> None:
+        """The database accepts no writes. A suspended keeper of this host may hold its lock
+        (SQLite), which only the end of that process releases."""
+        if self.loop.now() - self.database_reached < self.settings.dead_after:
             return
-        for keeper_id, (pid, pid_started) in self.local.items():
+        for keeper_id, (pid, pid_started) in self.local_processes.items():
             if processes.is_same(pid, pid_started) and processes.is_suspended(pid):
-                log.warning("A stopped keeper may hold the database's lock; it is killed.",
-                            action="stopped_keeper_killed", keeper=keeper_id)  # fmt: skip
-                self.end_process(keeper_id, pid, pid_started)
+                log.warning("Suspended keeper killed; it may hold the database lock",
+                            action="suspended_keeper_killed", keeper=keeper_id)  # fmt: skip
+                self.kill_keeper(keeper_id, pid, pid_started)
 
-    def give_back_all(self) -> None:
-        """Whatever an ended incarnation still owns, whenever it came to own it."""
+    def give_back_tasks(self) -> None:
+        """Give back every task that an ended keeper owns, whenever it acquired it."""
         region = self.settings.region
         returned = 0
         for keeper in self.database.read(lambda tx: keepers.owning(tx, region)):
-            died = self.charged(keeper)
-            ended = holdings.give_back(self.database, region, keeper.id, self.limits, died=died)
-            for run in ended:
+            died = self.read_started_tasks(keeper)
+            released = holdings.give_back(self.database, region, keeper.id, self.limits, died=died)
+            for run in released:
                 if run.id in died:
                     metrics.deaths.labels(run.handler.type).inc()
-            returned += len(ended)
-            log.warning("Tasks of an ended keeper were given back.", action="given_back",
-                        keeper=keeper.id, tasks=len(ended), charged=sorted(died))  # fmt: skip
+            returned += len(released)
+            log.warning("Tasks of an ended keeper given back", action="given_back",
+                        keeper=keeper.id, tasks=len(released), charged=sorted(died))  # fmt: skip
         if returned:
-            self.link.send(Trigger())
+            self.dispatcher.send(Trigger())
 
     def expire_callbacks(self) -> None:
-        """Callbacks that never came, and those that came early and were left unsettled."""
-        late = callbacks.expire(self.database, self.settings.region, self.limits)
-        if late:
-            metrics.callbacks.labels("timeout").inc(late)
-            log.warning("Callbacks did not come in time.", action="callback_timeout", runs=late)
-            self.link.send(Trigger())
+        """Settle runs whose callback is overdue, and callbacks that came early and were kept."""
+        expired = callbacks.expire(self.database, self.settings.region, self.limits)
+        if expired:
+            metrics.callbacks.labels("timeout").inc(expired)
+            log.warning("Callbacks expired", action="callback_timeout", runs=expired)
+            self.dispatcher.send(Trigger())
 
-    def black_box(self, keeper_id: int) -> Path:
+    def black_box_path(self, keeper_id: int) -> Path:
         return self.settings.run_path / "running" / str(keeper_id)
 
-    def charged(self, keeper: Row[Any]) -> dict[int, str]:
-        """The tasks that a dead keeper's runner had started, from its black box."""
-        path = self.black_box(keeper.id)
+    def read_started_tasks(self, keeper: Row[Any]) -> dict[int, str]:
+        """The tasks that a dead keeper's runner had started, from its black box, each with the
+        info that says so. They are charged with the death."""
+        path = self.black_box_path(keeper.id)
         if not path.exists() or not self.is_local(keeper):
             return {}
         box = BlackBox(path)
@@ -171,7 +176,7 @@ class Reaper:
         return started
 
     def prune(self) -> None:
-        """Let go of what is old, a chunk at a time."""
+        """Delete expired rows and files, a chunk at a time."""
         now, region = self.database.now(), self.settings.region
         old = now - int(self.settings.keep_finished_days * DAY)
         requests = now - int(self.settings.keep_requests_hours * 3_600_000_000)
@@ -187,12 +192,12 @@ class Reaper:
             lambda tx: alarms.prune(tx, region, old),
             lambda tx: retention.prune_keepers(tx, region, now - DAY),
         ):
-            while time.monotonic() < deadline and (gone := self.database.write(prune)):
-                metrics.pruned.inc(gone)
-        self.forget_items(self.settings.keep_finished_days * 86_400)
+            while time.monotonic() < deadline and (deleted := self.database.write(prune)):
+                metrics.pruned.inc(deleted)
+        self.delete_cached_items(self.settings.keep_finished_days * 86_400)
 
-    def forget_items(self, seconds: float) -> None:
-        """Item sources that were cached long ago; a sweep that needs one fetches it again."""
+    def delete_cached_items(self, seconds: float) -> None:
+        """Delete old cached item sources; a sweep that needs one fetches it again."""
         for file in (self.settings.run_path / ITEMS).glob("*"):
             if time.time() - file.stat().st_mtime > seconds:
                 file.unlink(missing_ok=True)
@@ -200,7 +205,7 @@ class Reaper:
 
 def run(settings: Settings) -> None:
     loop = EventLoop()
-    # It must not wait for ever behind a stopped writer: it is the one who ends it.
+    # A short busy timeout: the reaper itself must kill a suspended process that holds the lock.
     database = Database(
         settings.database, patience=settings.reap_interval, webhooks=settings.webhooks
     )
@@ -208,7 +213,7 @@ def run(settings: Settings) -> None:
     reaper = Reaper(settings, loop, database)
     if checkpoint := database.dialect.checkpoint:
         loop.call_every(CHECKPOINT_SECONDS, lambda: checkpoint(database.engine))
-    log.info("The reaper is ready.", action="ready")
+    log.info("Reaper ready", action="ready")
     loop.run()
-    reaper.link.close()
+    reaper.dispatcher.close()
     database.close()

@@ -1,7 +1,8 @@
-"""The scanner: finds due tasks and keeps batches' status. It runs nothing and decides nothing.
+"""The scanner: finds due tasks, feeds them to the dispatcher, and keeps batches' status current.
 
-It reads in the order in which tasks are to start, only as many as the dispatcher has room for,
-and from where it was; what is due in the next seconds it holds ready and sends at its time.
+It reads tasks in the order in which they are to start, only as many as the dispatcher has room
+for, and continues where it stopped. Tasks that are due within the next seconds it reads ahead and
+sends at their time.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ import signal
 
 import structlog
 
+from actors.batch_upkeep import BatchUpkeep
 from actors.dispatcher_connection import DispatcherConnection
 from actors.event_loop import EventLoop, Timer
 from drumline.config import Settings
 from drumline.domain.dispatch.stall import StallState, observe_scan
-from drumline.domain.states import BATCH_FINISHED
 from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE, node_partition_limit
 from drumline.domain.task import DueTask
-from drumline.errors import DrumlineError, StoreUnavailable
+from drumline.errors import StoreUnavailable
 from drumline.store import schema
-from drumline.store.batch import batches, operations
 from drumline.store.database import Database
 from drumline.store.node import pauses
 from drumline.store.sweep import partitions
@@ -44,10 +44,8 @@ from protocol.messages import (
 log = structlog.get_logger()
 
 PAGE = 500
-KNOWN_BATCHES = 1000
-CLOSEST_SCANS = 0.002
-SPREAD_HALTED = 5_000_000
-"""A spread that has not moved for this many microseconds is carried on by the scanner."""
+CACHED_BATCHES = 1000
+SHORTEST_PAUSE = 0.002
 
 
 class Scanner:
@@ -58,236 +56,205 @@ class Scanner:
         self.loop = loop
         self.database = database
         self.room = 0
+        """How many tasks the dispatcher still takes."""
         self.fed: set[int] = set()
+        """Tasks that were fed and have not left the dispatcher."""
+        self.fed_partitions: set[int] = set()
         self.cursor: Cursor | None = None
-        self.soon: list[tuple[int, int, int, DueTask]] = []
-        self.held: dict[int, int] = {}
-        self.known_batches: dict[int, bytes] = {}
+        """Where the next scan continues; None: at the most urgent task."""
+        self.upcoming: list[tuple[int, int, int, DueTask]] = []
+        """Tasks that were read ahead of their due time, a heap."""
+        self.upcoming_versions: dict[int, int] = {}
+        self.batch_cache: dict[int, bytes] = {}
         self.paused: tuple[str, ...] = ()
-        self.sweep_cap = 0
-        self.told: tuple[tuple[str, ...], int] | None = None
-        """What the dispatcher was told last of pauses and of the cap."""
-        self.parts: set[int] = set()
-        """Those fed that are partitions of sweeps."""
-        self.parts_here = 0
-        self.reckon_at = 0.0
-        self.timer: Timer | None = None
+        self.partition_limit = 0
+        self.held_partitions = 0
+        """Partitions of sweeps that keepers of this node hold, as the database says."""
+        self.refresh_limit_at = 0.0
+        self.sent_limits: tuple[tuple[str, ...], int] | None = None
+        """The pauses and the partition limit of the last Feed."""
+        self.scan_timer: Timer | None = None
         self.queued = 0
         self.finished = 0
         self.stall = StallState()
-        self.upkeep_after = 0
-        self.upkeep_asked = False
-        self.link = DispatcherConnection(
+        self.batch_upkeep = BatchUpkeep(settings, database)
+        self.upkeep_wanted = False
+        """Run batch upkeep after the next scan."""
+        self.dispatcher = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
             registration=lambda: Register("scanner", "scanner", os.getpid()),
             receive=self.receive,
-            on_registered=self.forget,
+            on_registered=self.reset,
         )
         loop.on_signal(signal.SIGTERM, loop.stop)
-        loop.call_every(settings.upkeep_interval, self.timed)
-        self.scan_in(0)
+        loop.call_every(settings.upkeep_interval, self.check_stall)
+        self.schedule_scan(0)
 
     # --- messages --------------------------------------------------------------------------------
 
     def receive(self, message: AnyMessage) -> None:
         match message:
             case FeedRequest():
-                self.told_room(message)
+                self.handle_feed_request(message)
             case Trigger():
-                self.restart()
+                self.scan_from_start()
             case DispatcherReply():
                 pass
             case _:
-                log.warning("An unexpected message was ignored.", action="unexpected_message",
+                log.warning("Unexpected message ignored", action="unexpected_message",
                             message=type(message).__name__)  # fmt: skip
 
-    def forget(self) -> None:
-        """Whoever welcomes us does not know what we fed before: be ready to feed it again."""
+    def reset(self) -> None:
+        """The dispatcher may be a new one that has none of the fed tasks: feed them again."""
         self.fed.clear()
-        self.parts.clear()
+        self.fed_partitions.clear()
         self.cursor = None
-        self.told = None
+        self.sent_limits = None
 
-    def told_room(self, message: FeedRequest) -> None:
-        moved = message.finished != self.finished
+    def handle_feed_request(self, message: FeedRequest) -> None:
+        runs_ended = message.finished != self.finished
         self.fed.difference_update(message.removed)
-        self.parts.difference_update(message.removed)
+        self.fed_partitions.difference_update(message.removed)
         self.room, self.queued, self.finished = message.room, message.queued, message.finished
-        if moved and not self.queued:
-            self.upkeep_asked = True
-        self.scan_in(0)
+        if runs_ended and not self.queued:
+            self.upkeep_wanted = True
+        self.schedule_scan(0)
 
-    def restart(self) -> None:
-        """Something new is there, perhaps more urgent than where we are: look from the top."""
+    def scan_from_start(self) -> None:
+        """There may be new tasks, which may be more urgent than the cursor."""
         self.cursor = None
-        self.upkeep_asked = True
-        self.reckon_at = 0.0
-        self.scan_in(0)
+        self.upkeep_wanted = True
+        self.refresh_limit_at = 0.0
+        self.schedule_scan(0)
 
     # --- the scan --------------------------------------------------------------------------------
 
-    def scan_in(self, seconds: float) -> None:
-        """Have the next scan then, or earlier if one is planned earlier."""
+    def schedule_scan(self, seconds: float) -> None:
+        """Schedule the next scan, unless an earlier one is scheduled."""
         at = self.loop.now() + seconds
-        if self.timer is not None and not self.timer.cancelled and self.timer.at <= at:
-            return
-        if self.timer is not None:
-            self.timer.cancel()
-        self.timer = self.loop.call_later(seconds, self.scan)
+        if self.scan_timer is not None and not self.scan_timer.cancelled:
+            if self.scan_timer.at <= at:
+                return
+            self.scan_timer.cancel()
+        self.scan_timer = self.loop.call_later(seconds, self.scan)
 
     def scan(self) -> None:
-        self.timer = None
+        self.scan_timer = None
         try:
-            self.scan_in(self.look())
+            self.schedule_scan(self.feed_due_tasks())
         except StoreUnavailable:
-            self.scan_in(self.settings.scan_interval)
+            self.schedule_scan(self.settings.scan_interval)
             raise
-        if self.upkeep_asked:
-            self.upkeep_asked = False
-            self.upkeep()
+        if self.upkeep_wanted:
+            self.upkeep_wanted = False
+            self.upkeep_wanted = self.batch_upkeep.run()
 
-    def look(self) -> float:
-        """Feed what is due; returns after how many seconds to look again."""
+    def feed_due_tasks(self) -> float:
+        """Read and feed the next page of due tasks; returns the seconds until the next scan."""
         now = self.database.now()
         region = self.settings.region
         self.paused = tuple(self.database.read(lambda tx: pauses.current(tx, region)))
-        if self.loop.now() >= self.reckon_at:
-            self.reckon()
-        self.send([])
+        if self.loop.now() >= self.refresh_limit_at:
+            self.refresh_partition_limit()
+        self.send_feed([])
         if self.room <= 0:
             return self.settings.scan_interval
         wanted = min(self.room, PAGE)
         horizon = now + int(self.settings.scan_ahead * 1e6)
         with metrics.scan_seconds.time():
-            found, dues = self.database.read(lambda tx: self.page(tx, horizon, wanted))
-        metrics.scanned.inc(len(dues))
+            found, tasks = self.database.read(lambda tx: self.read_page(tx, horizon, wanted))
+        metrics.scanned.inc(len(tasks))
         self.cursor = found[-1][0] if found else self.cursor
-        ready = [due for due in dues if due.due_at <= now]
-        for due in dues:
-            if due.due_at > now:
-                self.held[due.id] = due.version
-                heapq.heappush(self.soon, (due.due_at, due.id, due.version, due))
-        self.send(ready)
+        ready = [task for task in tasks if task.due_at <= now]
+        for task in tasks:
+            if task.due_at > now:
+                self.upcoming_versions[task.id] = task.version
+                heapq.heappush(self.upcoming, (task.due_at, task.id, task.version, task))
+        self.send_feed(ready)
         if len(found) == wanted:
-            return CLOSEST_SCANS if self.room > 0 else self.settings.scan_interval
-        # The end: the next look starts from the top again, since anything may have come.
+            return SHORTEST_PAUSE if self.room > 0 else self.settings.scan_interval
+        # All due tasks have been read. The next scan starts with the most urgent task again.
         self.cursor = None
         wait = self.settings.scan_interval * random.uniform(0.8, 1.0)
-        if self.soon:
-            wait = min(wait, max(0.0, (self.soon[0][0] - now) / 1e6))
+        if self.upcoming:
+            wait = min(wait, max(0.0, (self.upcoming[0][0] - now) / 1e6))
         return wait
 
-    def reckon(self) -> None:
-        """How many sweeps this node may run: its share of all, and never more than set."""
+    def refresh_partition_limit(self) -> None:
+        """This node's share of the partitions that can run, at most the configured limit."""
         region, node = self.settings.region, self.settings.node_name
         demand = self.database.read(lambda tx: partitions.demand(tx, region, node))
-        self.sweep_cap = node_partition_limit(
+        self.partition_limit = node_partition_limit(
             self.settings.sweep_partition_limit, demand.wanted, demand.nodes
         )
-        self.parts_here = demand.here
-        self.reckon_at = self.loop.now() + self.settings.scan_interval
+        self.held_partitions = demand.here
+        self.refresh_limit_at = self.loop.now() + self.settings.scan_interval
 
-    def page(
+    def read_page(
         self, tx: Tx, horizon: int, wanted: int
     ) -> tuple[list[tuple[Cursor, int]], list[DueTask]]:
-        """The next ids in order, and the tasks behind those we have not passed on yet."""
+        """The next ids in order, and those of their tasks that were not read before."""
         found = scan.ids(tx, self.settings.region, horizon, self.cursor, wanted)
-        fresh = [
+        unread = [
             cursor.id
             for cursor, version in found
-            if cursor.id not in self.fed and self.held.get(cursor.id) != version
+            if cursor.id not in self.fed and self.upcoming_versions.get(cursor.id) != version
         ]
-        if len(self.known_batches) > KNOWN_BATCHES:
-            self.known_batches.clear()
-        dues = scan.load(tx, fresh, self.known_batches) if fresh else []
-        dues.sort(key=lambda due: (-due.priority, due.due_at, due.id))
-        return found, [due for due in self.admitted(dues) if not self.is_paused(due)]
+        if len(self.batch_cache) > CACHED_BATCHES:
+            self.batch_cache.clear()
+        tasks = scan.load(tx, unread, self.batch_cache) if unread else []
+        tasks.sort(key=lambda task: (-task.priority, task.due_at, task.id))
+        return found, [
+            task for task in self.without_excess_partitions(tasks) if not self.is_paused(task)
+        ]
 
-    def admitted(self, dues: list[DueTask]) -> list[DueTask]:
-        """Without partitions that could not start here: they would take others' room."""
-        # A new dispatcher does not know at once what its workers have; the database does.
-        room = max(0, self.sweep_cap - max(len(self.parts), self.parts_here))
-        parts = [due.id for due in dues if due.target_type == PARTITION_TARGET_TYPE]
-        refused = set(parts[room:])
-        return [due for due in dues if due.id not in refused] if refused else dues
+    def without_excess_partitions(self, tasks: list[DueTask]) -> list[DueTask]:
+        """Leave out partitions beyond this node's limit: they would only fill the queue."""
+        # A new dispatcher does not know at once what its workers hold; the database does.
+        room = max(0, self.partition_limit - max(len(self.fed_partitions), self.held_partitions))
+        found = [task.id for task in tasks if task.target_type == PARTITION_TARGET_TYPE]
+        excess = set(found[room:])
+        return [task for task in tasks if task.id not in excess] if excess else tasks
 
-    def is_paused(self, due: DueTask) -> bool:
-        return due.type in self.paused or pauses.EVERYTHING in self.paused
+    def is_paused(self, task: DueTask) -> bool:
+        return task.type in self.paused or pauses.EVERYTHING in self.paused
 
-    def send(self, ready: list[DueTask]) -> None:
-        """Send what is due: what was just read, and what was held until its time."""
+    def send_feed(self, ready: list[DueTask]) -> None:
+        """Send tasks that are due: those just read, and those read ahead."""
         now = self.database.now()
-        while self.soon and self.soon[0][0] <= now and len(ready) < self.room:
-            due = heapq.heappop(self.soon)[-1]
-            if self.held.get(due.id) == due.version:  # else it was moved, and read again since
-                del self.held[due.id]
-                ready.append(due)
-        limits = (self.paused, self.sweep_cap)
-        news = ready or limits != self.told
-        if not news or not self.link.epoch:
+        while self.upcoming and self.upcoming[0][0] <= now and len(ready) < self.room:
+            task = heapq.heappop(self.upcoming)[-1]
+            # Another version: the row was changed and has been read again since.
+            if self.upcoming_versions.get(task.id) == task.version:
+                del self.upcoming_versions[task.id]
+                ready.append(task)
+        limits = (self.paused, self.partition_limit)
+        if not self.dispatcher.epoch or not (ready or limits != self.sent_limits):
             return
-        if self.link.send(Feed(tuple(ready), *limits)):
-            self.told = limits
-            self.fed.update(due.id for due in ready)
-            self.parts.update(due.id for due in ready if due.target_type == PARTITION_TARGET_TYPE)
+        if self.dispatcher.send(Feed(tuple(ready), *limits)):
+            self.sent_limits = limits
+            self.fed.update(task.id for task in ready)
+            self.fed_partitions.update(
+                task.id for task in ready if task.target_type == PARTITION_TARGET_TYPE
+            )
             self.room -= len(ready)
 
     # --- upkeep ----------------------------------------------------------------------------------
 
-    def timed(self) -> None:
-        """Every 20 seconds: keep the batches, and see whether anything moves."""
+    def check_stall(self) -> None:
+        """Recycle the workers if the queue grows while no run ends; then run batch upkeep."""
         self.stall, stalled = observe_scan(
             self.stall, self.queued, self.finished, self.settings.stall_rounds
         )
         if stalled:
             metrics.stalls.inc()
-            log.warning("The queue grows and nothing ends; the workers are recycled.",
-                        action="stall", queued=self.queued)  # fmt: skip
-            self.link.send(DispatcherRequest(0, RequestKind.RECYCLE))
-            self.restart()
-        self.upkeep()
-
-    def upkeep(self) -> None:
-        """Bring the status of unfinished batches up to date, a page a round, none left out."""
-        region, limit = self.settings.region, self.settings.upkeep_batches
-        rows = self.database.read(
-            lambda tx: batches.unfinished(tx, region, self.upkeep_after, limit)
-        )
-        self.upkeep_after = rows[-1].id if len(rows) == limit else 0
-        for row in rows:
-            try:
-                self.keep(row.id)
-            except StoreUnavailable:
-                metrics.upkeep_failures.labels("batch").inc()
-                raise
-            except DrumlineError as error:
-                metrics.upkeep_failures.labels("batch").inc()
-                log.error("A batch's status could not be kept.", action="upkeep_failed",
-                          batch_id=row.id, error=str(error))  # fmt: skip
-        if len(rows) == limit:
-            self.upkeep_asked = True
-
-    def keep(self, batch_id: int) -> None:
-        row = self.database.read(lambda tx: batches.get(tx, batch_id))
-        if row.spread is not None:
-            # Whoever began it is most likely at it; it is ours only if it has come to a halt.
-            if row.updated_at > self.database.now() - SPREAD_HALTED:
-                return
-            operations.run_operation(self.database, batch_id, seconds=1.0)
-            self.upkeep_asked = True
-            row = self.database.read(lambda tx: batches.get(tx, batch_id))
-        if batches.is_miscounted(row):
-            log.error("A batch's counters were wrong and are recounted.", action="recount",
-                      batch_id=batch_id)  # fmt: skip
-            self.database.write(lambda tx: batches.recount(tx, batch_id))
-            return
-        if batches.status_now(row) == row.status and row.status not in BATCH_FINISHED:
-            return
-        state = self.database.write(lambda tx: batches.keep_status(tx, row))
-        if state is not None and state in BATCH_FINISHED and state != row.status:
-            log.info("A batch is finished.", action="batch_finished", batch_id=batch_id,
-                     status=state.value)  # fmt: skip
+            log.warning("Queue grows while no run ends; recycling the workers", action="stall",
+                        queued=self.queued)  # fmt: skip
+            self.dispatcher.send(DispatcherRequest(0, RequestKind.RECYCLE))
+            self.scan_from_start()
+        if self.batch_upkeep.run():
+            self.upkeep_wanted = True
 
 
 def run(settings: Settings) -> None:
@@ -295,7 +262,7 @@ def run(settings: Settings) -> None:
     database = Database(settings.database, webhooks=settings.webhooks)
     schema.require(database)
     scanner = Scanner(settings, loop, database)
-    log.info("The scanner is ready.", action="ready")
+    log.info("Scanner ready", action="ready")
     loop.run()
-    scanner.link.close()
+    scanner.dispatcher.close()
     database.close()

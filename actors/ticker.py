@@ -1,7 +1,7 @@
 """The ticker: materialises the firings of the near future, and decides each at its time.
 
-It only decides and writes; the scanner finds what it let through. Several tickers may be at work
-on the same jobs: who comes second finds the firing decided, or the job's row moved on.
+It only decides and writes; the scanner finds the runs that it made pending. Several tickers may
+process the same jobs: the second finds the firing decided or the job's row changed.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ log = structlog.get_logger()
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
-LOOK_SECONDS = 1.0
-CLOSEST_LOOKS = 0.05
-LOOKS_SHARE = 4
-"""However often others ring: after a look there is a pause of so many times what it took, so that
-what is due has its turn."""
+CHECK_SECONDS = 1.0
+SHORTEST_PAUSE = 0.05
+PAUSE_FACTOR = 4
+"""The pause between two triggered checks is at least this many times the duration of a check, so
+that frequent triggers do not delay firings that are due."""
 FOLLOW_SECONDS = 0.25
 QUEUE_SECONDS = 0.1
-JOBS_A_SLICE = 200
-ROWS_A_SLICE = 1000
+JOBS_PER_SLICE = 200
+ROWS_PER_SLICE = 1000
 SLICE_PAUSE = 0.01
-"""Between two slices of what is to come, what is due has its turn."""
-FIRINGS_A_ROUND = 5000
-DECISIONS_A_COMMIT = 100
+"""Between two slices of materialising, in which due firings are decided."""
+FIRINGS_PER_ROUND = 5000
+DECISIONS_PER_COMMIT = 100
 BROKEN = 600 * SECOND
-"""A job whose schedule cannot be read any more is looked at again after this."""
+"""Microseconds after which a job whose schedule is unreadable is checked again."""
 
 
 class Ticker:
@@ -61,107 +61,115 @@ class Ticker:
         self.region = settings.region
         self.loop = loop
         self.database = database
-        self.next_fire: Timer | None = None
-        self.next_slice: Timer | None = None
-        self.next_look: Timer | None = None
-        self.rested = loop.now()
-        self.following: Timer | None = None
-        self.queues: Timer | None = None
+        self.decide_timer: Timer | None = None
+        self.materialise_timer: Timer | None = None
+        self.check_timer: Timer | None = None
+        self.next_check_at = loop.now()
+        """A triggered check runs at this time at the earliest."""
+        self.follow_timer: Timer | None = None
+        self.queue_timer: Timer | None = None
         self.step = int(settings.materialise_ahead * SECOND)
-        self.link = DispatcherConnection(
+        self.dispatcher = DispatcherConnection(
             loop,
             settings.endpoint("dispatcher"),
             registration=lambda: Register("ticker", "ticker", os.getpid()),
             receive=self.receive,
         )
         loop.on_signal(signal.SIGTERM, loop.stop)
-        # First of all: before a worker starts what was missed while everything was down.
-        loop.call_later(0, self.guarded(self.sweep))
-        loop.call_later(0, self.look)
-        loop.call_every(LOOK_SECONDS, self.look)
-        loop.call_every(settings.unstarted_recheck_interval, self.guarded(self.sweep))
+        # Before anything else: otherwise a worker starts runs that were missed while it was down.
+        loop.call_later(0, self.logging_errors(self.recheck_unstarted_runs))
+        loop.call_later(0, self.check)
+        loop.call_every(CHECK_SECONDS, self.check)
+        loop.call_every(
+            settings.unstarted_recheck_interval, self.logging_errors(self.recheck_unstarted_runs)
+        )
 
     def receive(self, message: AnyMessage) -> None:
-        """Something is new, perhaps a job."""
-        if isinstance(message, Trigger) and self.next_look is None:
-            wait = max(0.0, self.rested - self.loop.now())
-            self.next_look = self.loop.call_later(wait, self.look)
+        """A trigger: a job may have been created or changed."""
+        if isinstance(message, Trigger) and self.check_timer is None:
+            wait = max(0.0, self.next_check_at - self.loop.now())
+            self.check_timer = self.loop.call_later(wait, self.check)
 
-    def look(self) -> None:
-        self.next_look = None
-        begun = self.loop.now()
-        self.guarded(self.look_around)()
-        spent = self.loop.now() - begun
-        self.rested = begun + spent + max(CLOSEST_LOOKS, LOOKS_SHARE * spent)
+    def check(self) -> None:
+        self.check_timer = None
+        started = self.loop.now()
+        self.logging_errors(self.check_jobs)()
+        duration = self.loop.now() - started
+        self.next_check_at = started + duration + max(SHORTEST_PAUSE, PAUSE_FACTOR * duration)
 
-    def look_around(self) -> None:
+    def check_jobs(self) -> None:
+        """Find out what kinds of work there are, and do them or start their timers."""
         until = self.database.now() + self.step
         seen = self.database.read(lambda tx: jobs.glance(tx, self.region, until))
         if seen.behind:
-            self.guarded(self.materialise)()
+            self.logging_errors(self.materialise)()
         if seen.behind or seen.undecided:
-            self.guarded(self.fire)()
-        self.following = self.kept_up(
-            self.following, seen.following, FOLLOW_SECONDS, self.follow_up
+            self.logging_errors(self.decide_due_firings)()
+        self.follow_timer = self.toggle_timer(
+            self.follow_timer, seen.following, FOLLOW_SECONDS, self.plan_after_completion
         )
-        self.queues = self.kept_up(self.queues, seen.queued, QUEUE_SECONDS, self.start_queued)
+        self.queue_timer = self.toggle_timer(
+            self.queue_timer, seen.queued, QUEUE_SECONDS, self.start_queued_runs
+        )
 
-    def kept_up(
-        self, timer: Timer | None, wanted: bool, seconds: float, part: Callable[[], object]
+    def toggle_timer(
+        self, timer: Timer | None, wanted: bool, seconds: float, step: Callable[[], object]
     ) -> Timer | None:
-        """What is done often is done only while there is a reason for it."""
+        """Start a frequent timer when it is wanted, and cancel it when it no longer is."""
         if wanted and timer is None:
-            return self.loop.call_every(seconds, self.guarded(part))
+            return self.loop.call_every(seconds, self.logging_errors(step))
         if timer is not None and not wanted:
             timer.cancel()
             return None
         return timer
 
-    def guarded(self, part: Callable[[], object]) -> Callable[[], None]:
-        """A tick that fails is logged and the next goes on."""
+    def logging_errors(self, step: Callable[[], object]) -> Callable[[], None]:
+        """The step with its errors logged, so that other jobs and later ticks go on."""
 
         def attempt() -> None:
             try:
-                part()
+                step()
             except StoreUnavailable:
                 raise
-            except Exception:  # whatever it is: other jobs, and the next tick, must go on
+            except Exception:
                 metrics.upkeep_failures.labels("job").inc()
-                log.exception("A tick failed.", action="tick_failed", part=str(part))
+                log.exception("Ticker step failed", action="tick_failed", step=str(step))
 
         return attempt
 
-    # --- ahead -----------------------------------------------------------------------------------
+    # --- ahead of time ---------------------------------------------------------------------------
 
     def materialise(self) -> None:
-        """Write the firings of the next two steps, for jobs that have less than one left."""
-        if self.next_slice is not None:
-            self.next_slice.cancel()
-            self.next_slice = None
+        """Write the firings of the next two steps, for jobs that have less than one step left."""
+        if self.materialise_timer is not None:
+            self.materialise_timer.cancel()
+            self.materialise_timer = None
         now = self.database.now()
         rows = self.database.read(
-            lambda tx: jobs.to_materialise(tx, self.region, now + self.step, JOBS_A_SLICE)
+            lambda tx: jobs.to_materialise(tx, self.region, now + self.step, JOBS_PER_SLICE)
         )
         plans: list[firings.Plan] = []
         size = 0
         for row in rows:
-            plan = self.plan(row, now)
+            plan = self.plan_firings(row, now)
             if plan is not None:
                 plans.append(plan)
                 size += len(plan.times)
-            if size >= ROWS_A_SLICE:
+            if size >= ROWS_PER_SLICE:
                 break
-        self.carry_out(plans)
-        if size >= ROWS_A_SLICE or len(rows) == JOBS_A_SLICE:
-            self.next_slice = self.loop.call_later(SLICE_PAUSE, self.guarded(self.materialise))
+        self.write_plans(plans)
+        if size >= ROWS_PER_SLICE or len(rows) == JOBS_PER_SLICE:
+            self.materialise_timer = self.loop.call_later(
+                SLICE_PAUSE, self.logging_errors(self.materialise)
+            )
 
-    def plan(self, row: Row[Any], now: int) -> firings.Plan | None:
-        """What a job's next firings are; None if what it missed had to be settled first."""
+    def plan_firings(self, row: Row[Any], now: int) -> firings.Plan | None:
+        """A job's next firings; None if missed firings had to be settled first."""
         try:
             schedule = jobs.schedule_of(row)
         except WrongUse as error:
-            log.error("A job's schedule cannot be read any more.", action="bad_schedule",
-                      job_id=row.id, error=str(error))  # fmt: skip
+            log.error("Stored schedule cannot be read", action="bad_schedule", job_id=row.id,
+                      error=str(error))  # fmt: skip
             return firings.Plan(row, [], now + BROKEN)
         if any(schedule.between(row.fired_until, now - missed.grace(row) - 1, limit=1)):
             self.settle_missed(row.id)
@@ -169,143 +177,156 @@ class Ticker:
         until = materialise_until(row.fired_until, now, self.step)
         times = list(schedule.between(row.fired_until, until))
         if not times:
-            # Nothing to look at until just before its next firing, or for a day at most.
+            # The job needs no check until just before its next firing, for a day at most.
             following = schedule.next_after(row.fired_until)
             until = now + DAY if following is None else min(following - 1, now + DAY)
         return firings.Plan(row, times, until)
 
-    def carry_out(self, plans: Sequence[firings.Plan]) -> None:
+    def write_plans(self, plans: Sequence[firings.Plan]) -> None:
         if not plans:
             return
-        # By their ids, as every ticker does: two of them wait for each other only one way.
+        # In the order of job ids, as in every ticker: so two tickers cannot deadlock.
         ordered = sorted(plans, key=lambda plan: plan.row.id)
         try:
             self.database.write(partial(firings.materialise, plans=ordered))
         except IntegrityError:
             for plan in ordered:
-                self.guarded(
+                self.logging_errors(
                     partial(self.database.write, partial(firings.materialise, plans=[plan]))
                 )()
 
-    def follow_up(self) -> None:
-        """The next firing of jobs that fire a while after each run has ended."""
+    def plan_after_completion(self) -> None:
+        """Write the next firing of jobs that fire a while after each run has ended."""
         rows = self.database.read(
-            lambda tx: jobs.idle_after_completion(tx, self.region, JOBS_A_SLICE)
+            lambda tx: jobs.idle_after_completion(tx, self.region, JOBS_PER_SLICE)
         )
         for row in rows:
-            self.guarded(partial(self.database.write, partial(firings.plan_after, row=row)))()
+            self.logging_errors(
+                partial(self.database.write, partial(firings.plan_after, row=row))
+            )()
         if rows:
-            self.fire()
+            self.decide_due_firings()
 
     # --- at their time ---------------------------------------------------------------------------
 
-    def fire(self) -> None:
-        """Decide what is due, pass on what needs no decision, and plan the next look."""
-        if self.next_fire is not None:
-            self.next_fire.cancel()
-            self.next_fire = None
+    def decide_due_firings(self) -> None:
+        """Decide due firings, make those pending that need no decision, and set the next timer."""
+        if self.decide_timer is not None:
+            self.decide_timer.cancel()
+            self.decide_timer = None
         now = self.database.now()
-        found, rows = self.database.read(partial(self._soon, now=now))
+        found, rows = self.database.read(partial(self._read_upcoming, now=now))
         late = {f.job_id for f in found if missed.is_late(rows[f.job_id], f.scheduled_at, now)}
         if late:
             for job_id in sorted(late):
-                self.guarded(partial(self.settle_missed, job_id))()
-            found, rows = self.database.read(partial(self._soon, now=now))
+                self.logging_errors(partial(self.settle_missed, job_id))()
+            found, rows = self.database.read(partial(self._read_upcoming, now=now))
         plain = {job_id for job_id, row in rows.items() if firings.is_plain(row)}
-        self.pass_on([f.id for f in found if f.job_id in plain])
+        self.make_pending([f.id for f in found if f.job_id in plain])
         others = [f for f in found if f.job_id not in plain]
         due = [f for f in others if f.due_at <= now]
         self.decide(due)
         if len(due) < len(others):
             wait = others[len(due)].due_at - self.database.now()
-        elif len(found) == FIRINGS_A_ROUND:
+        elif len(found) == FIRINGS_PER_ROUND:
             wait = 0
         else:
             return
-        self.next_fire = self.loop.call_later(max(0, wait) / SECOND, self.guarded(self.fire))
+        self.decide_timer = self.loop.call_later(
+            max(0, wait) / SECOND, self.logging_errors(self.decide_due_firings)
+        )
 
-    def _soon(self, tx: Tx, now: int) -> tuple[list[Row[Any]], dict[int, Row[Any]]]:
+    def _read_upcoming(self, tx: Tx, now: int) -> tuple[list[Row[Any]], dict[int, Row[Any]]]:
         """The next firings in order, and their jobs."""
         ahead = now + int(self.settings.scan_ahead * SECOND)
-        found = firings.undecided(tx, self.region, ahead, FIRINGS_A_ROUND)
+        found = firings.undecided(tx, self.region, ahead, FIRINGS_PER_ROUND)
         ids = sorted({firing.job_id for firing in found})
         return found, jobs.rows_of(tx, ids) if ids else {}
 
-    def pass_on(self, ids: list[int]) -> None:
+    def make_pending(self, ids: list[int]) -> None:
+        """Make firings of jobs without a policy pending, ahead of their time."""
         if ids:
-            passed = self.database.write(lambda tx: firings.pass_on(tx, ids))
-            metrics.firings.labels(TaskState.PENDING.value).inc(passed)
-            self.link.send(Trigger())
+            changed = self.database.write(lambda tx: firings.pass_on(tx, ids))
+            metrics.firings.labels(TaskState.PENDING.value).inc(changed)
+            self.dispatcher.send(Trigger())
 
     def decide(self, due: Sequence[Row[Any]]) -> None:
-        """Decide many in one commit, one of each job; if anything interferes, one by one."""
+        """Decide many firings in one commit, one per job; one by one if a race was lost."""
         for group in _groups(due):
             try:
-                self.announce(group, self.database.write(partial(decisions.fire, firings=group)))
+                decided = self.database.write(partial(decisions.fire, firings=group))
+                self.report_decisions(group, decided)
             except RaceLost:
                 for firing_id, job_id in group.items():
-                    self.guarded(partial(self.decide_one, firing_id, job_id))()
+                    self.logging_errors(partial(self.decide_one, firing_id, job_id))()
         if due:
-            self.link.send(Trigger())
+            self.dispatcher.send(Trigger())
 
     def decide_one(self, firing_id: int, job_id: int) -> None:
-        """Until it is decided: each loser of a race has seen another's decision made."""
+        """Retry until it is decided: each lost race means that another decision was made."""
         one = {firing_id: job_id}
         while True:
             try:
-                self.announce(one, self.database.write(partial(decisions.fire, firings=one)))
+                decided = self.database.write(partial(decisions.fire, firings=one))
+                self.report_decisions(one, decided)
                 return
             except RaceLost:
                 continue
 
-    def announce(self, group: Mapping[int, int], decisions: Mapping[int, FiringDecision]) -> None:
-        for firing_id, decision in decisions.items():
+    def report_decisions(
+        self, group: Mapping[int, int], decided: Mapping[int, FiringDecision]
+    ) -> None:
+        """Log decisions, have replaced runs killed, and watch queued runs."""
+        for firing_id, decision in decided.items():
             job_id = group[firing_id]
             metrics.firings.labels(decision.state.value).inc()
             if decision.state is TaskState.SCHEDULED:
-                self.queues = self.kept_up(self.queues, True, QUEUE_SECONDS, self.start_queued)
+                self.queue_timer = self.toggle_timer(
+                    self.queue_timer, True, QUEUE_SECONDS, self.start_queued_runs
+                )
             for task_id in decision.cancel:
-                self.link.send(DispatcherRequest(0, RequestKind.KILL, task_id=task_id))
-            log.info("A firing was decided.", action="firing", job_id=job_id, task_id=firing_id,
+                self.dispatcher.send(DispatcherRequest(0, RequestKind.KILL, task_id=task_id))
+            log.info("Firing decided", action="firing", job_id=job_id, task_id=firing_id,
                      state=decision.state.value, reason=decision.reason)  # fmt: skip
 
     # --- too late --------------------------------------------------------------------------------
 
     def settle_missed(self, job_id: int) -> None:
-        bound = self.settings.catch_up_limit
+        """Apply a job's catch-up mode to its missed firings."""
+        limit = self.settings.catch_up_limit
         try:
-            misfire = self.database.write(lambda tx: missed.settle(tx, job_id, bound))
+            misfire = self.database.write(lambda tx: missed.settle(tx, job_id, limit))
         except (RaceLost, IntegrityError):
-            return  # another is at it; the next look sees what is left
+            return  # another ticker settles them; the next check finds what is left
         if misfire is not None:
             metrics.misfires.inc()
-            log.warning("Firings of a job were missed.", action="misfire", job_id=job_id,
+            log.warning("Firings missed", action="misfire", job_id=job_id,
                         reason=misfire.reason)  # fmt: skip
 
-    def sweep(self) -> None:
-        """Runs let through just before everything stopped, and never started: take them back to
-        be judged by their job's catch-up mode like any other missed firing."""
-        ids = self.database.read(lambda tx: missed.unstarted(tx, self.region, FIRINGS_A_ROUND))
+    def recheck_unstarted_runs(self) -> None:
+        """Re-evaluate runs that became pending just before an outage and were never started:
+        their job's catch-up mode decides, as for any other missed firing."""
+        ids = self.database.read(lambda tx: missed.unstarted(tx, self.region, FIRINGS_PER_ROUND))
         if ids:
             recalled = self.database.write(lambda tx: missed.recall(tx, ids))
-            log.warning("Runs that nobody was there to start are judged again.", action="recall",
+            log.warning("Unstarted runs re-evaluated as misfires", action="unstarted_rechecked",
                         runs=recalled)  # fmt: skip
 
-    # --- queues ----------------------------------------------------------------------------------
+    # --- queued runs -----------------------------------------------------------------------------
 
-    def start_queued(self) -> None:
-        """Runs that wait for their turn start as soon as there is room for them."""
+    def start_queued_runs(self) -> None:
+        """Make queued runs pending as soon as their job's concurrency limit allows."""
         for job_id in self.database.read(partial(decisions.startable_jobs, region=self.region)):
             try:
                 started = self.database.write(partial(decisions.start_queued, job_id=job_id))
             except RaceLost:
-                continue  # the next round looks again
+                continue  # the next round tries again
             if started:
-                self.link.send(Trigger())
+                self.dispatcher.send(Trigger())
 
 
 def _groups(due: Sequence[Row[Any]]) -> list[dict[int, int]]:
-    """Firings in groups for one commit each: earlier ones first, and of no job two."""
+    """Firings in groups for one commit each, earlier ones first, at most one of each job."""
     waves: list[dict[int, int]] = []
     seen: Counter[int] = Counter()
     for firing in due:
@@ -316,10 +337,10 @@ def _groups(due: Sequence[Row[Any]]) -> list[dict[int, int]]:
         waves[turn][firing.id] = firing.job_id
     groups = []
     for wave in waves:
-        # By their jobs, as every ticker does: two of them wait for each other only one way.
+        # In the order of job ids, as in every ticker: so two tickers cannot deadlock.
         ordered = sorted(wave.items(), key=lambda item: item[1])
-        for start in range(0, len(ordered), DECISIONS_A_COMMIT):
-            groups.append(dict(ordered[start : start + DECISIONS_A_COMMIT]))
+        for start in range(0, len(ordered), DECISIONS_PER_COMMIT):
+            groups.append(dict(ordered[start : start + DECISIONS_PER_COMMIT]))
     return groups
 
 
@@ -328,7 +349,7 @@ def run(settings: Settings) -> None:
     database = Database(settings.database)
     schema.require(database)
     ticker = Ticker(settings, loop, database)
-    log.info("The ticker is ready.", action="ready")
+    log.info("Ticker ready", action="ready")
     loop.run()
-    ticker.link.close()
+    ticker.dispatcher.close()
     database.close()

@@ -164,5 +164,5 @@ def test_what_was_cached_long_ago_is_let_go(tmp_path: Path) -> None:
     old, *_, new = sorted((tmp_path / "items").iterdir())
     os.utime(old, (0, 0))
     node = SimpleNamespace(settings=Settings(run_dir=str(tmp_path)))
-    Reaper.forget_items(node, 3600)  # type: ignore[arg-type]  # all that it needs
+    Reaper.delete_cached_items(node, 3600)  # type: ignore[arg-type]  # all that it needs
     assert not old.exists() and new.exists()
