@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from drumline.client.control import Control
+from drumline.config import Settings
 from drumline.errors import NotReachable
 from drumline.node import run_dir
 from drumline.system import procfs
@@ -67,6 +68,8 @@ class Stack:
             **({"database_url": database_url} if database_url else {}),
             **settings,
         }
+        # A process ignores a variable that names no setting, and so would run with the default.
+        assert not values.keys() - set(Settings.__struct_fields__)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("DRUMLINE_")}
         named = {f"DRUMLINE_{name.upper()}": str(value) for name, value in values.items()}
         self.environment: dict[str, str] = inherited | named
