@@ -122,7 +122,7 @@ class Reaper:
         if processes.is_same(pid, pid_started):
             below = processes.descendants(pid)
             processes.kill_all([pid, *below])
-        processes.end_run(str(self.black_box_path(keeper_id)))
+        processes.kill_run(str(self.black_box_path(keeper_id)))
 
     def kill_suspended_keepers(self) -> None:
         """The database accepts no writes. A suspended keeper of this host may hold its lock

@@ -28,5 +28,5 @@ def idle(quick: bool) -> list[Figure]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    seen = procfs.look(pid)
+    seen = procfs.read_stat(pid)
     return 0.0 if seen is None else seen.cpu_ticks / procfs.TICKS

@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs sockets only when it is asked for: a runner needs none."""
+    """Import the client when it is first used: runners do not need it."""
     if name == "Client":
         from drumline.client.client import Client
 

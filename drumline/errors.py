@@ -53,7 +53,7 @@ class UnknownHandler(WrongUse):
 
 
 class AmbiguousHandler(UnknownHandler):
-    """Type {type!r} is served on several target types, say which one: {known}."""
+    """Type {type!r} is served on several target types, name one of them: {known}."""
 
 
 class NotReachable(DrumlineError):
@@ -94,11 +94,11 @@ class NameTaken(Conflict):
 
 
 class VersionConflict(Conflict):
-    """Job {id} is at version {found}, not {wanted}: read it again before changing it."""
+    """Job {id} is at version {found}, not {wanted}: read it again before you change it."""
 
 
 class BadToken(Conflict):
-    """The callback token is not right for this run."""
+    """The callback token does not match this run."""
 
     http_status = 403
 

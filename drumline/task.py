@@ -1,4 +1,4 @@
-"""A task as its handler sees it."""
+"""The task that is passed to a handler."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from drumline.domain.task import (
     decode_task_body,
 )
 
-_UNREAD: Any = object()
+_UNDECODED: Any = object()
 
 
 class Task:
-    """One execution. What a handler does not look at is never decoded."""
+    """One attempt at a task. Fields are decoded when a handler first reads them."""
 
     __slots__ = (
         "_after", "_batch", "_before", "_body", "_param", "attempt", "batch_id", "callback_token",
@@ -37,16 +37,16 @@ class Task:
         self.env = due.env
         self.attempt = due.attempt + 1
         self.fence = due.fence
-        """Grows with every execution of this task: pass it on to what you change, so that it can
-        refuse an older one that comes late."""
+        """Grows with every attempt at this task. A service that stores the highest fence can refuse
+        a late write of an older attempt."""
         self.callback_url: str | None = callback and callback[0]
-        """Where this very attempt can be called back, if its handler asks for callbacks."""
+        """The URL for the callback of this attempt, if the handler uses callbacks."""
         self.callback_token: str | None = callback and callback[1]
         self._body: TaskBody | bytes = due.body
-        self._param: Any = _UNREAD
-        self._before: Any = _UNREAD
-        self._after: Any = _UNREAD
-        self._batch: Any = _UNREAD
+        self._param: Any = _UNDECODED
+        self._before: Any = _UNDECODED
+        self._after: Any = _UNDECODED
+        self._batch: Any = _UNDECODED
 
     def __repr__(self) -> str:
         return f"<Task {self.id} {self.type} attempt {self.attempt}>"
@@ -59,39 +59,39 @@ class Task:
 
     @property
     def param(self) -> Any:
-        """What was submitted, decoded from JSON."""
-        if self._param is _UNREAD:
+        """The submitted param, decoded from JSON."""
+        if self._param is _UNDECODED:
             self._param = _decoded(self.body.param)
         return self._param
 
     @property
     def before_update(self) -> Any:
-        """The state that was captured before the first change; a rollback restores it."""
-        if self._before is _UNREAD:
+        """The state that `build_param` captured before the first change; a rollback restores it."""
+        if self._before is _UNDECODED:
             self._before = _decoded(self.body.before_update)
         return self._before
 
     @property
     def after_update(self) -> Any:
-        """The state that this task is to bring about."""
-        if self._after is _UNREAD:
+        """The state that this task should bring about."""
+        if self._after is _UNDECODED:
             self._after = _decoded(self.body.after_update)
         return self._after
 
     def captured(self, before: object, after: object) -> None:
-        """Take over what the handler's build_param found."""
+        """Set the states that the handler's `build_param` returned."""
         self._before, self._after = before, after
 
     @property
     def batch(self) -> BatchInfo | None:
-        """What is known of the batch this task belongs to."""
-        if self._batch is _UNREAD:
+        """The batch of this task."""
+        if self._batch is _UNDECODED:
             self._batch = None if self.body.batch is None else decode_batch_info(self.body.batch)
         return self._batch  # type: ignore[no-any-return]  # set just above
 
     @property
     def run(self) -> RunInfo | None:
-        """The firing of a job that this task is the run of."""
+        """The firing of a job that this task runs for."""
         return None if self.body.run is None else decode_run_info(self.body.run)
 
     @property
@@ -115,7 +115,7 @@ class Task:
         return self.body.region
 
     def log(self, message: str, **fields: object) -> None:
-        """Write a line to the worker's log that carries this task's ids."""
+        """Write a line with this task's ids to the log of the worker."""
         line = {
             "event": message, "action": "task_log", "task_id": self.id, "batch_id": self.batch_id,
             "type": self.type, "attempt": self.attempt,

@@ -89,7 +89,7 @@ def _supervise(command: list[str], environment: dict[str, str]) -> int:
 
 def _interrupt(pid: int) -> None:
     """Interrupt pytest and its workers, as a Ctrl-C in the terminal does."""
-    workers = [seen.pid for seen in procfs.look_around() if seen.parent == pid]
+    workers = [seen.pid for seen in procfs.read_all() if seen.parent == pid]
     for each in (pid, *workers):
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGINT)

@@ -171,7 +171,7 @@ class Stack:
     def processes(self) -> dict[str, list[int]]:
         """The pids of the processes that live, by kind, in the order of their names."""
         found: dict[str, list[int]] = defaultdict(list)
-        for process in run_dir.living(self.run_path):
+        for process in run_dir.live_processes(self.run_path):
             found[process.kind].append(process.pid)
         return dict(found)
 
@@ -208,8 +208,8 @@ class Stack:
                 self._control.close()
             if show_logs:
                 self.show_logs()
-            run_dir.end(
-                run_dir.living(self.run_path), signal.SIGCONT
+            run_dir.signal_processes(
+                run_dir.live_processes(self.run_path), signal.SIGCONT
             )  # a stopped one hears no TERM
             self.run("down", check=False)
         finally:
@@ -225,7 +225,7 @@ class Stack:
         mark = str(self.run_path)
         return [
             seen.pid
-            for seen in procfs.look_around()
+            for seen in procfs.read_all()
             if seen.pid != os.getpid()
             and procfs.has_in_environment(seen.pid, "DRUMLINE_RUN_DIR", mark)
         ]

@@ -99,7 +99,7 @@ class Keeper:
                     region=self.settings.region,
                     node=self.settings.node_name,
                     pid=os.getpid(),
-                    pid_started=processes.started(os.getpid()) or 0,
+                    pid_started=processes.start_ticks(os.getpid()) or 0,
                 )
             )
 

@@ -167,7 +167,7 @@ class RunnerProcess:
             self.exit_code = self._process.wait()
         # What left the group is found by our mark; what threw that away too has come to us as an
         # orphan, if we are a subreaper: a keeper has no children but its runner's.
-        processes.end_run(self._mark)
+        processes.kill_run(self._mark)
         while orphans := set(processes.descendants(os.getpid())) - self._others:
             processes.kill_all(orphans)
 

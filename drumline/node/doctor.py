@@ -1,4 +1,4 @@
-"""What may be wrong with a set-up, looked at before it hurts. Nothing here changes anything."""
+"""Checks of a set-up, for `drumline doctor`. No check changes anything."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from drumline.web import listen
 OK, WARN, FAIL = "ok", "warn", "fail"
 MB = 2**20
 SUPERVISED_FILES = 1024
-"""What supervisord insists on."""
+"""The minimum that supervisord requires."""
 WORKER_MB = 85
 OTHERS_MB = 250
 OTHER_NAMES = ("CONFIG", "TEST_MARIADB_URL")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line: what was looked at, how it is, and what to do about it."""
+    """The result of one check, and what to do about it."""
 
     check: str
     level: str
@@ -44,7 +44,7 @@ Findings = Iterator[Finding]
 
 
 def examine(settings: Settings) -> Findings:
-    """Everything, in the order in which a start would stumble over it."""
+    """All checks, in the order in which a start needs what they check."""
     from drumline.node import doctor_database
 
     checks: tuple[tuple[str, Callable[[Settings], Findings]], ...] = (
@@ -60,9 +60,9 @@ def examine(settings: Settings) -> Findings:
         ("webhooks", webhooks),
         ("handlers", handlers),
     )
-    for name, look in checks:
+    for name, check in checks:
         try:
-            yield from look(settings)
+            yield from check(settings)
         except DrumlineError as error:
             yield Finding(name, FAIL, str(error))
         except OSError as error:
@@ -76,15 +76,15 @@ def python(settings: Settings) -> Findings:
 def config(settings: Settings) -> Findings:
     file = Path(os.environ.get(PREFIX + "CONFIG") or FILE_NAME)
     yield Finding("config", OK, str(file.absolute()) if file.is_file() else "defaults, no file")
-    for name in misspelt(os.environ):
+    for name in unknown_variables(os.environ):
         known = [PREFIX + field.upper() for field in Settings.__struct_fields__]
         close = difflib.get_close_matches(name, known, n=1)
         advice = f"did you mean {close[0]}?" if close else "remove it"
-        yield Finding("config", WARN, f"{name} is set and is no setting", advice)
+        yield Finding("config", WARN, f"{name} is set, but there is no such setting", advice)
 
 
-def misspelt(environment: Mapping[str, str]) -> list[str]:
-    """Variables that look like settings and are none: they have no effect, silently."""
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like settings but are none, and so have no effect."""
     known = {PREFIX + name.upper() for name in (*Settings.__struct_fields__, *OTHER_NAMES)}
     return sorted(n for n in environment if n.startswith(PREFIX) and n not in known)
 
@@ -93,14 +93,14 @@ def check_run_dir(settings: Settings) -> Findings:
     path = settings.run_path
     settings.endpoint("dispatcher")
     if not path.exists():
-        above = _existing(path)
-        if os.access(above, os.W_OK | os.X_OK):
-            yield Finding("run_dir", OK, f"{path} is made at the first start")
+        parent = _existing(path)
+        if os.access(parent, os.W_OK | os.X_OK):
+            yield Finding("run_dir", OK, f"{path} will be made at the first start")
         else:
-            yield Finding("run_dir", FAIL, f"{path} cannot be made in {above}", "set run_dir")
+            yield Finding("run_dir", FAIL, f"{path} cannot be created in {parent}", "set run_dir")
     elif not os.access(path, os.W_OK | os.X_OK):
         yield Finding("run_dir", FAIL, f"{path} cannot be written to", "set run_dir")
-    elif (problem := run_dir.open_to_others(path)) and not run_dir.can_be_closed(path):
+    elif (problem := run_dir.permission_problem(path)) and not run_dir.can_restrict(path):
         yield Finding("run_dir", FAIL, problem)
     else:
         yield Finding("run_dir", OK, str(path))
@@ -109,7 +109,7 @@ def check_run_dir(settings: Settings) -> Findings:
 def disk(settings: Settings) -> Findings:
     free = shutil.disk_usage(_existing(settings.run_path)).free
     level = FAIL if free < 100 * MB else WARN if free < 1024 * MB else OK
-    advice = "" if level == OK else "make room: logs and, on SQLite, the database grow here"
+    advice = "" if level == OK else "free some space: logs and, on SQLite, the database are here"
     yield Finding("disk", level, f"{free / MB:,.0f} MB free", advice)
 
 
@@ -117,10 +117,10 @@ def memory(settings: Settings) -> Findings:
     needed = OTHERS_MB + WORKER_MB * settings.worker_count
     words = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(words["MemAvailable"].split()[0]) / 1024
-    running = bool(run_dir.living(settings.run_path))
+    running = bool(run_dir.live_processes(settings.run_path))
     level = OK if running or free > needed else WARN
-    text = f"{free:,.0f} MB free, {settings.worker_count} workers take about {needed:,} MB in all"
-    yield Finding("memory", level, text, "" if level == OK else "set fewer workers")
+    text = f"{free:,.0f} MB free, {settings.worker_count} workers need about {needed:,} MB in all"
+    yield Finding("memory", level, text, "" if level == OK else "reduce `workers`")
 
 
 def open_files(settings: Settings) -> Findings:
@@ -128,34 +128,36 @@ def open_files(settings: Settings) -> Findings:
     needed = max(SUPERVISED_FILES, 10 * settings.worker_count)
     if hard != resource.RLIM_INFINITY and hard < needed:
         advice = f"raise it to {needed} or more (ulimit -Hn, LimitNOFILE=)"
-        yield Finding("files", FAIL, f"at most {hard} files may be open", advice)
+        yield Finding("files", FAIL, f"a process may open at most {hard} files", advice)
     else:
-        yield Finding("files", OK, f"{soft} files may be open")
+        yield Finding("files", OK, f"a process may open {soft} files")
 
 
 def supervised(settings: Settings) -> Findings:
     if importlib.util.find_spec("supervisor") is None:
-        yield Finding("supervisord", FAIL, "it is not installed", "pip install supervisor")
+        yield Finding("supervisord", FAIL, "not installed", "pip install supervisor")
         return
     supervisor.environment(settings)
-    alive = run_dir.living(settings.run_path)
-    state = f"{len(alive)} processes run" if alive else "nothing runs"
+    live = run_dir.live_processes(settings.run_path)
+    state = f"{len(live)} processes run" if live else "no process runs"
     yield Finding("supervisord", OK, f"{supervisor.config_file()}; {state}")
-    if alive and not any(one.kind == "supervisord" for one in alive):
-        advice = "`drumline down` ends them"
-        yield Finding("supervisord", FAIL, "processes run that it does not look after", advice)
+    if live and not any(one.kind == "supervisord" for one in live):
+        advice = "`drumline down` stops them"
+        yield Finding("supervisord", FAIL, "processes run that it does not control", advice)
 
 
 def http(settings: Settings) -> Findings:
     where = f"{settings.http_host}:{settings.http_port}"
-    if run_dir.living(settings.run_path, "gateway"):
-        yield Finding("http", OK, f"the gateway that runs has {where}")
+    if run_dir.live_processes(settings.run_path, "gateway"):
+        yield Finding("http", OK, f"the running gateway listens on {where}")
     else:
         listen.bound(settings).close()
         yield Finding("http", OK, f"{where} is free")
     if not listen.is_local(settings):
-        advice = "put TLS in front of it: the API token travels as it is"
-        yield Finding("http", WARN, f"{settings.http_host} can be reached from elsewhere", advice)
+        advice = "put a TLS proxy in front of it: the API token is sent unencrypted"
+        yield Finding(
+            "http", WARN, f"{settings.http_host} can be reached from other machines", advice
+        )
 
 
 def webhooks(settings: Settings) -> Findings:
@@ -172,7 +174,7 @@ def webhooks(settings: Settings) -> Findings:
         if schema.current(database) == schema.HEAD:
             lost = database.read(lambda tx: outbox.given_up(tx, settings.region))
             for name, n in lost.items():
-                advice = "its receiver did not take them; the gateway's log says why"
+                advice = "the receiver did not accept them; the gateway's log has the reasons"
                 yield Finding("webhooks", WARN, f"{n} alarms for {name} were given up", advice)
 
 
@@ -180,14 +182,17 @@ def handlers(settings: Settings) -> Findings:
     found = import_check.found(import_check.in_background(settings.imports))
     for problem in found.problems:
         yield Finding(
-            "handlers", FAIL, import_check.last_line(problem), "`imports` names what is loaded"
+            "handlers",
+            FAIL,
+            import_check.last_line(problem),
+            "`imports` lists the modules that are loaded",
         )
     if not found.problems:
-        yield Finding("handlers", OK, f"{len(found.handlers)} types can be run")
+        yield Finding("handlers", OK, f"the handlers of {len(found.handlers)} types were imported")
 
 
 def _existing(path: Path) -> Path:
-    """The nearest directory above that exists."""
+    """The nearest parent directory that exists."""
     while not path.exists():
         path = path.parent
     return path

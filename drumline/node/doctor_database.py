@@ -1,4 +1,4 @@
-"""What may be wrong with the database: reachable, of this version, durable, and on time."""
+"""Checks of the database: reachable, at this schema version, durable, and with the right time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NETWORKS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lu
 DOUBTFUL = frozenset({"9p", "virtiofs", "vboxsf", "prl_fs", "fuse"})
 WAL_FIXED = (3, 51, 3)
 OLDEST_SQLITE = (3, 35, 0)
-"""RETURNING and the plans that the queries rely on."""
+"""The first with RETURNING, which the queries need."""
 SMALL_PACKET, TINY_PACKET = 16 * MB, 4 * MB
 LATE, VERY_LATE = 1.0, 30.0
 CONNECTIONS_EACH = 3
@@ -31,7 +31,7 @@ def examine(settings: Settings) -> Findings:
     if file is not None:
         yield from sqlite(file)
         if not file.exists():
-            yield Finding("database", OK, f"{file} is made at the first start")
+            yield Finding("database", OK, f"{file} will be made at the first start")
             return
     with opened(settings.database) as database:
         database.read(lambda tx: tx.execute(text("SELECT 1")), tries=1)
@@ -45,7 +45,7 @@ def at_version(found: str | None) -> Finding:
     if found == schema.HEAD:
         return Finding("schema", OK, f"at {found}")
     if found is None:
-        return Finding("schema", WARN, "there is none yet", "`drumline up` makes it")
+        return Finding("schema", WARN, "there is none yet", "`drumline up` creates it")
     if found < schema.HEAD:
         return Finding("schema", WARN, f"at {found}", "`drumline up` upgrades it")
     return Finding("schema", FAIL, f"at {found}, newer than this version", "upgrade Drumline")
@@ -99,20 +99,23 @@ def server(database: Database, settings: Settings) -> Findings:
     yield from durable(variables)
     isolation = variables.get("transaction_isolation") or variables.get("tx_isolation")
     if isolation == "READ-COMMITTED":
-        yield Finding("isolation", OK, "READ COMMITTED in our sessions")
+        yield Finding("isolation", OK, "READ COMMITTED in sessions of Drumline")
     else:
-        advice = "let the account set its session's isolation level"
-        yield Finding("isolation", FAIL, f"{isolation} in our sessions", advice)
+        advice = "allow the account to set the isolation level of its sessions"
+        yield Finding("isolation", FAIL, f"{isolation} in sessions of Drumline", advice)
     yield packet(int(variables["max_allowed_packet"]))
     zone = variables["time_zone"]
     level = OK if zone == "+00:00" else FAIL
     yield Finding(
-        "time_zone", level, f"{zone} in our sessions", "" if level == OK else "UTC needed"
+        "time_zone",
+        level,
+        f"{zone} in sessions of Drumline",
+        "" if level == OK else "it must be UTC",
     )
     needed = CONNECTIONS_EACH * (settings.worker_count + 5)
     most = int(variables["max_connections"])
     advice = "" if most >= needed else f"set max_connections to {needed} or more"
-    yield Finding("connections", WARN if advice else OK, f"{most} at most", advice)
+    yield Finding("connections", WARN if advice else OK, f"at most {most} connections", advice)
     yield clock(database)
 
 
@@ -122,23 +125,27 @@ def durable(variables: dict[str, str]) -> Iterator[Finding]:
         names.append("sync_binlog")
     for name in names:
         value = variables.get(name, "?")
-        advice = "" if value == "1" else "set it to 1: now a power cut can undo what was committed"
+        advice = (
+            ""
+            if value == "1"
+            else "set it to 1: otherwise a power failure can lose committed transactions"
+        )
         yield Finding("durability", WARN if advice else OK, f"{name} = {value}", advice)
 
 
 def packet(size: int) -> Finding:
     level = FAIL if size < TINY_PACKET else WARN if size < SMALL_PACKET else OK
-    advice = "" if level == OK else "set max_allowed_packet to 16M: large groups are refused"
+    advice = "" if level == OK else "set max_allowed_packet to 16M: large writes are refused"
     return Finding("packet", level, f"max_allowed_packet = {size / MB:g} MB", advice)
 
 
 def clock(database: Database) -> Finding:
-    """Due times are on the database's clock; people look at this machine's."""
+    """Due times use the database's clock, people the clock of this machine."""
     with database.engine.connect() as connection:
         before = time.time()
         theirs = database.dialect.clock(connection)
         after = time.time()
     offset = 0.0 if theirs is None else theirs / 1e6 - (before + after) / 2
     level = FAIL if abs(offset) > VERY_LATE else WARN if abs(offset) > LATE else OK
-    advice = "" if level == OK else "set both clocks by NTP"
+    advice = "" if level == OK else "synchronise both clocks with NTP"
     return Finding("clock", level, f"the database is {offset:+.3f} s from this machine", advice)

@@ -1,5 +1,5 @@
-"""The start of a node: everything is checked and made before the first process is started, and
-what was started is stopped again if it does not become ready."""
+"""Start a node: check and prepare everything before the first process starts, and stop the
+processes again if the node does not become ready."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from drumline.domain import alarms
 from drumline.errors import DrumlineError, NotReachable, WrongUse
 from drumline.handlers import import_check
 from drumline.node import run_dir, shutdown, supervisor
-from drumline.node.supervisor import Supervisor, SupervisorGone
+from drumline.node.supervisor import Supervisor, SupervisorUnreachable
 from drumline.web import listen
 
-Say = Callable[[str], object]
+Report = Callable[[str], object]
 
 READY_SECONDS = 60.0
 POLL_SECONDS = 0.03
@@ -26,7 +26,7 @@ LOG_LINES = 8
 FAILED = frozenset({"BACKOFF", "FATAL", "EXITED", "UNKNOWN"})
 
 
-class DidNotStart(DrumlineError):
+class StartFailed(DrumlineError):
     """Drumline did not start: {reason}"""
 
     @property
@@ -35,32 +35,32 @@ class DidNotStart(DrumlineError):
 
 
 class SupervisorEnded(DrumlineError):
-    """supervisord ended by itself ({code}). Its processes drain; start again with `drumline up`."""
+    """supervisord ended ({code}) and its processes drain. Run `drumline up` to start again."""
 
 
 class HandlersBroken(WrongUse):
     """Handlers cannot be imported: {reason}"""
 
 
-def prepare(settings: Settings, say: Say) -> str:
-    """Check and make what the processes need, and return the API token."""
-    looking = import_check.in_background(settings.imports) if settings.imports else None
+def prepare(settings: Settings, report: Report) -> str:
+    """Check the settings, import the handlers, migrate the database; returns the API token."""
+    importing = import_check.in_background(settings.imports) if settings.imports else None
     for hook in settings.webhooks:
         alarms.webhook_secret(hook, os.environ)
-    # Better now, to the person who can change it, than in the log of a process.
+    # A port that is taken is reported here, not only in the log of the gateway.
     listen.bound(settings).close()
-    if looking is not None:
-        problems = import_check.found(looking).problems
+    if importing is not None:
+        problems = import_check.found(importing).problems
         if problems:
             raise HandlersBroken(reason="; ".join(import_check.last_line(p) for p in problems))
-    say("Bringing the database up to date")
-    token = run_dir.api_token(settings.run_path)
+    report("Migrating the database")
+    token = run_dir.ensure_api_token(settings.run_path)
     migrate(settings, token)
     return token
 
 
 def migrate(settings: Settings, token: str) -> None:
-    """Bring the schema up to date, and have this node's token known in it."""
+    """Upgrade the schema and register this node's API token."""
     from drumline.store import schema
     from drumline.store.access import opened
     from drumline.store.admin import tokens
@@ -71,36 +71,36 @@ def migrate(settings: Settings, token: str) -> None:
         database.write(lambda tx: tokens.ensure(tx, name, tokens.hash_of(token)))
 
 
-def _end_left_overs(settings: Settings, say: Say) -> None:
-    """Processes whose supervisord was killed drain by themselves; the stubborn are killed."""
+def _stop_orphans(settings: Settings, report: Report) -> None:
+    """Stop processes whose supervisord was killed; those that do not drain in time are killed."""
     path = settings.run_path
     deadline = time.monotonic() + supervisor.stop_seconds(settings)
-    run_dir.end(run_dir.living(path), signal.SIGTERM)
-    while alive := run_dir.living(path):
-        say(f"Waiting for {len(alive)} processes of an earlier start to drain")
+    run_dir.signal_processes(run_dir.live_processes(path), signal.SIGTERM)
+    while live := run_dir.live_processes(path):
+        report(f"Waiting for {len(live)} processes of an earlier start to drain")
         if time.monotonic() > deadline:
-            run_dir.end(alive, signal.SIGKILL)
+            run_dir.signal_processes(live, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
 
 
-def start(settings: Settings, lock: int, say: Say) -> Launch:
-    """Start a node; return when it can do work, or stop it again and say why it cannot. The caller
-    holds the lock."""
-    _end_left_overs(settings, say)
-    run_dir.clear_remains(settings.run_path)
-    process = supervisor.start(settings, lock)
+def start(settings: Settings, lock: int, report: Report) -> StartedNode:
+    """Start a node and return when it is ready; if it does not become ready, stop it and raise the
+    reason. The caller holds the lock of the run directory."""
+    _stop_orphans(settings, report)
+    run_dir.remove_leftovers(settings.run_path)
+    process = supervisor.start_supervisord(settings, lock)
     try:
-        launch = Launch(settings, process, prepare(settings, say))
-        supervisor.let_go(process)
-        launch.wait_until_ready(say)
+        node = StartedNode(settings, process, prepare(settings, report))
+        supervisor.let_start(process)
+        node.wait_until_ready(report)
     except BaseException:
-        shutdown.drain(settings, say)
+        shutdown.drain(settings, report)
         raise
-    return launch
+    return node
 
 
-class Launch:
-    """A node that was started."""
+class StartedNode:
+    """A node whose supervisord was started by this process."""
 
     def __init__(self, settings: Settings, process: subprocess.Popen[bytes], token: str) -> None:
         self._settings = settings
@@ -108,23 +108,23 @@ class Launch:
         self._supervisor = Supervisor(settings.run_path)
         self.token = token
 
-    def wait_until_ready(self, say: Say) -> None:
+    def wait_until_ready(self, report: Report) -> None:
         control = Control(self._settings.endpoint("control"), timeout=5.0)
         deadline = time.monotonic() + READY_SECONDS
         try:
             while reasons := self._missing(control):
                 if time.monotonic() > deadline:
-                    raise DidNotStart(
+                    raise StartFailed(
                         reason=f"after {READY_SECONDS:g} s {', '.join(reasons)}; "
                         f"the logs are in {self._settings.run_path / 'log'}"
                     )
-                say(f"Starting: {', '.join(reasons)}")
+                report(f"Starting: {', '.join(reasons)}")
                 time.sleep(POLL_SECONDS)
         finally:
             control.close()
 
     def has_ended(self, seconds: float) -> bool:
-        """Wait so long for its end. An end that nobody asked for is an error."""
+        """Wait this long for supervisord to end. An exit code other than 0 is an error."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -135,17 +135,17 @@ class Launch:
 
     def _missing(self, control: Control) -> list[str]:
         if self._process.poll() is not None:
-            raise DidNotStart(reason="supervisord ended", log=self._tail("supervisord.out"))
+            raise StartFailed(reason="supervisord ended", log=self._tail("supervisord.out"))
         try:
             programs = self._supervisor.programs()
-        except SupervisorGone:
-            return ["supervisord is not there yet"]
+        except SupervisorUnreachable:
+            return ["supervisord does not answer yet"]
         for program in programs:
             if program["statename"] in FAILED:
                 name = program["name"]
-                raise DidNotStart(reason=f"{name} failed", log=self._tail(f"{name}.log"))
+                raise StartFailed(reason=f"{name} failed", log=self._tail(f"{name}.log"))
         if not (self._settings.run_path / "control.sock").exists():
-            return ["the gateway is not there yet"]
+            return ["the gateway has not started yet"]
         try:
             return list(control.call("node.ready", {})["missing"])
         except NotReachable:

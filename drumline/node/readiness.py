@@ -1,4 +1,4 @@
-"""Whether a node can take work and do it: asked by `drumline up`, by /readyz and by doctors."""
+"""Whether a node can accept and run tasks: read by `drumline up`, `drumline status` and /readyz."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def missing(context: Context) -> list[str]:
-    """What is still missing, in words. Nothing: it is ready."""
+    """What is missing, in words; a node that lacks nothing is ready."""
     from drumline.store.node import handlers
 
     found = []
     region = context.settings.region
     try:
         if not context.db.read(lambda tx: handlers.known(tx, region), tries=1):
-            found.append("no runner has said what it can run")
+            found.append("no runner has announced its handlers")
     except DrumlineError as error:
         found.append(str(error))
     try:

@@ -1,4 +1,4 @@
-"""The end of a node: everything drains in order, and nothing is left behind."""
+"""Stop a node: its processes drain in order, and none is left."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from collections.abc import Callable
 from drumline.config import Settings
 from drumline.node import run_dir, supervisor
 from drumline.node.run_dir import LiveProcess
-from drumline.node.supervisor import Supervisor, SupervisorGone, SupervisorStopping
+from drumline.node.supervisor import Supervisor, SupervisorStopping, SupervisorUnreachable
 
 POLL_SECONDS = 0.05
 ACTORS = tuple(kind for kind in run_dir.KINDS if kind not in ("supervisord", "runner"))
 
 
-def drain(settings: Settings, say: Callable[[str], object]) -> None:
-    """Stop everything, say who is still at work, and return when all are gone."""
+def drain(settings: Settings, report: Callable[[str], object]) -> None:
+    """Stop all processes, report which ones are stopping, and return when all have ended."""
     path = settings.run_path
-    deadline = time.monotonic() + longest(settings)
+    deadline = time.monotonic() + drain_limit(settings)
     try:
         Supervisor(path).shut_down()
     except SupervisorStopping:
         pass
-    except SupervisorGone:
-        # Dead or stuck, it stops nobody. Its children drain when it dies, so let it be dead.
-        run_dir.end(run_dir.living(path, "supervisord"), signal.SIGKILL)
-        run_dir.end(run_dir.living(path, *ACTORS), signal.SIGTERM)
-    while alive := run_dir.living(path):
+    except SupervisorUnreachable:
+        # A dead or stuck supervisord stops no process. Its children drain when it has been killed.
+        run_dir.signal_processes(run_dir.live_processes(path, "supervisord"), signal.SIGKILL)
+        run_dir.signal_processes(run_dir.live_processes(path, *ACTORS), signal.SIGTERM)
+    while live := run_dir.live_processes(path):
         if time.monotonic() > deadline:
-            run_dir.end(alive, signal.SIGKILL)
-        say(f"Draining: {_who(alive)}")
+            run_dir.signal_processes(live, signal.SIGKILL)
+        report(f"Draining: {_stopping(live)}")
         time.sleep(POLL_SECONDS)
-    run_dir.clear_remains(path)  # so that nobody waits at a socket that nobody serves
+    run_dir.remove_leftovers(path)  # clients would wait at a socket that no gateway serves
 
 
-def longest(settings: Settings) -> float:
-    """How long it may take: the kinds of processes stop one after the other."""
+def drain_limit(settings: Settings) -> float:
+    """The longest time a drain takes: the kinds of processes stop one after the other."""
     return len(ACTORS) * supervisor.stop_seconds(settings)
 
 
-def _who(alive: list[LiveProcess]) -> str:
-    """Those whose turn it is to stop; the others still serve them."""
-    turn = max((one.kind for one in alive if one.kind != "runner"), key=run_dir.KINDS.index)
-    return ", ".join(one.name for one in alive if one.kind == turn)
+def _stopping(live: list[LiveProcess]) -> str:
+    """The processes that stop next; the others still serve them."""
+    kind = max((one.kind for one in live if one.kind != "runner"), key=run_dir.KINDS.index)
+    return ", ".join(one.name for one in live if one.kind == kind)

@@ -1,4 +1,4 @@
-"""supervisord, who starts a node's processes again when they die: its start, its word, its end."""
+"""supervisord, which starts and restarts the processes of a node: start it, query it, stop it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from drumline.errors import BadConfig, NotReachable
 
 LOCK = "up.lock"
 SOCKET = "super.sock"
-ANSWER_SECONDS = 5.0
+REPLY_SECONDS = 5.0
 STOP_MARGIN = 10.0
 GO = b"go"
-"""The word for which it waits before it starts anything."""
+"""What supervisord reads from stdin before it starts the other processes."""
 SHUTDOWN_STATE = 6
-"""The fault with which it answers whatever it is asked while it stops."""
+"""The XML-RPC fault that it replies with while it stops."""
 
 
-class SupervisorGone(NotReachable):
+class SupervisorUnreachable(NotReachable):
     """supervisord cannot be reached: {reason}"""
 
 
-class SupervisorStopping(SupervisorGone):
-    """supervisord is stopping everything and answers no questions."""
+class SupervisorStopping(SupervisorUnreachable):
+    """supervisord is stopping the processes and answers no requests."""
 
 
 def config_file() -> Path:
-    """Where its configuration is: beside the packages in a clone, inside the package in a wheel."""
+    """supervisord.conf: beside the packages in a clone, inside the package in a wheel."""
     package = Path(__file__).parents[1]
     for path in (package.parent / "supervisord.conf", package / "supervisord.conf"):
         if path.is_file():
@@ -46,8 +46,8 @@ def config_file() -> Path:
     raise BadConfig(reason=f"supervisord.conf is neither beside nor inside {package}")
 
 
-def program() -> Path | None:
-    """The `drumline` that the processes are started with: the one that runs now, if it is one."""
+def find_drumline() -> Path | None:
+    """The `drumline` program that starts the processes: the running one, or another that exists."""
     called = Path(sys.argv[0]).absolute()
     if called.name == "drumline" and os.access(called, os.X_OK):
         return called
@@ -58,11 +58,11 @@ def program() -> Path | None:
     return Path(found).absolute() if found else None
 
 
-def take_lock(run_path: Path) -> int | None:
-    """The lock of a run directory, or None if another has it.
+def acquire_lock(run_path: Path) -> int | None:
+    """Lock a run directory; None if another process holds the lock.
 
-    supervisord inherits it, so it is held exactly as long as one of them lives: no pid file has
-    to be believed.
+    supervisord inherits the lock, so it is held exactly as long as `up` or supervisord runs. A pid
+    file could be stale.
     """
     lock = os.open(run_path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -73,8 +73,9 @@ def take_lock(run_path: Path) -> int | None:
     return lock
 
 
-def start(settings: Settings, lock: int) -> subprocess.Popen[bytes]:
-    """Start supervisord. With the word GO it starts everything else; without, it ends with us."""
+def start_supervisord(settings: Settings, lock: int) -> subprocess.Popen[bytes]:
+    """Start supervisord. It starts the other processes after `let_start`; if this process ends
+    before that, supervisord ends too."""
     with (settings.run_path / "log" / "supervisord.out").open("wb") as out:
         return subprocess.Popen(
             [sys.executable, "-m", "actors.supervisord", "-c", str(config_file())],
@@ -83,21 +84,21 @@ def start(settings: Settings, lock: int) -> subprocess.Popen[bytes]:
             stderr=out,
             env={**os.environ, **environment(settings)},
             pass_fds=(lock,),
-            # Ctrl-C in the terminal is for whoever started it, who then has all of it drain.
+            # Ctrl-C in the terminal goes to `drumline up`, which then drains all processes.
             start_new_session=True,
         )
 
 
-def let_go(process: subprocess.Popen[bytes]) -> None:
-    """Have it start everything else."""
-    # If it has ended already, whoever waits for it will see.
+def let_start(process: subprocess.Popen[bytes]) -> None:
+    """Have supervisord start the other processes."""
+    # If it has ended already, StartedNode reports that.
     with suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as stdin:
         stdin.write(GO)
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """What the configuration file and the processes need to see."""
-    found = program()
+    """The variables that supervisord.conf and the processes need."""
+    found = find_drumline()
     if found is None:
         raise BadConfig(reason="the program `drumline` is neither beside Python nor on PATH")
     return config.as_environment(settings) | {
@@ -105,13 +106,13 @@ def environment(settings: Settings) -> dict[str, str]:
         "DRUMLINE_STOP_SECONDS": str(stop_seconds(settings)),
         "PATH": f"{found.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PROMETHEUS_MULTIPROC_DIR": str(settings.run_path / "metrics"),
-        # What a handler prints is to be in the log even if it is killed the moment after.
+        # Output of a handler must be in the log even if the runner is killed right after.
         "PYTHONUNBUFFERED": "1",
     }
 
 
 def stop_seconds(settings: Settings) -> int:
-    """How long a process may take to stop before it is killed: longer than it takes to drain."""
+    """Seconds that a process has to stop before it is killed: longer than a drain takes."""
     return math.ceil(settings.drain_seconds + settings.kill_grace + STOP_MARGIN)
 
 
@@ -125,12 +126,12 @@ class Supervisor:
         return int(self._call("getPID"))
 
     def programs(self) -> list[dict[str, Any]]:
-        """Every process it looks after, as it sees it."""
+        """Its processes and their states."""
         found: list[dict[str, Any]] = self._call("getAllProcessInfo")
         return found
 
     def shut_down(self) -> None:
-        """Have it stop everything in order, and then itself."""
+        """Have it stop the processes in order, and then itself."""
         self._call("shutdown")
 
     def _call(self, method: str) -> Any:
@@ -142,22 +143,22 @@ class Supervisor:
         except xmlrpc.client.Fault as fault:
             if fault.faultCode == SHUTDOWN_STATE:
                 raise SupervisorStopping from None
-            raise SupervisorGone(reason=fault.faultString) from None
+            raise SupervisorUnreachable(reason=fault.faultString) from None
         except (OSError, http.client.HTTPException, xmlrpc.client.Error) as error:
-            raise SupervisorGone(reason=str(error) or type(error).__name__) from None
+            raise SupervisorUnreachable(reason=str(error) or type(error).__name__) from None
 
 
 class _Transport(xmlrpc.client.Transport):
-    """Over a unix socket, with a limit in time: a stopped supervisord accepts and never answers."""
+    """Over a unix socket, with a timeout: a suspended supervisord accepts but never replies."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
 
     def make_connection(self, host: Any) -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection("localhost", timeout=ANSWER_SECONDS)
+        connection = http.client.HTTPConnection("localhost", timeout=REPLY_SECONDS)
         connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(ANSWER_SECONDS)
+        connection.sock.settimeout(REPLY_SECONDS)
         try:
             connection.sock.connect(str(self._path))
         except OSError:

@@ -1,4 +1,4 @@
-"""Processes of ours: who is still who, who descends from whom, and ending all of them."""
+"""Identify processes safely, find their descendants, and kill all processes of a run."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from drumline.system import procfs
 
 PR_SET_CHILD_SUBREAPER = 36
 MARK = "DRUMLINE_RUN_OF"
-"""In the environment of a runner, inherited by all that its tasks start: the path of its black
+"""In the environment of a runner, and inherited by all that its tasks start: the path of its black
 box, which no other run on this host has. A task may move its children to other sessions and
-groups; this mark stays with them."""
+process groups; the mark stays with them."""
 
 
 def become_subreaper() -> None:
-    """Orphans of this process's descendants become its own children, and can be found."""
+    """Orphaned descendants become children of this process, so that it can find them."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def started(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """When a process started, in the kernel's ticks: with the pid, the identity of a process."""
-    seen = procfs.look(pid)
-    return None if seen is None else seen.started
+    stat = procfs.read_stat(pid)
+    return None if stat is None else stat.started
 
 
 def is_same(pid: int, pid_started: int) -> bool:
-    """Is this pid still the process that was meant? A dead one that nobody buried is not."""
-    return started(pid) == pid_started
+    """Whether this pid is still the process that started then. A zombie is not."""
+    return start_ticks(pid) == pid_started
 
 
 def is_alive(pid: int) -> bool:
-    return procfs.look(pid) is not None
+    return procfs.read_stat(pid) is not None
 
 
 def is_suspended(pid: int) -> bool:
-    seen = procfs.look(pid)
-    return seen is not None and seen.state in procfs.SUSPENDED
+    stat = procfs.read_stat(pid)
+    return stat is not None and stat.state in procfs.SUSPENDED
 
 
 def descendants(pid: int) -> list[int]:
-    """All living processes below this one."""
+    """All living children of a process, their children, and so on."""
     children: defaultdict[int, list[int]] = defaultdict(list)
-    for seen in procfs.look_around():
-        children[seen.parent].append(seen.pid)
+    for stat in procfs.read_all():
+        children[stat.parent].append(stat.pid)
     found: list[int] = []
-    todo = [pid]
-    while todo:
-        below = children[todo.pop()]
+    remaining = [pid]
+    while remaining:
+        below = children[remaining.pop()]
         found += below
-        todo += below
+        remaining += below
     return found
 
 
 def marked(mark: str) -> list[int]:
-    """All living processes that carry a run's mark."""
+    """All living processes that carry the mark of a run."""
     return [
-        seen.pid for seen in procfs.look_around() if procfs.has_in_environment(seen.pid, MARK, mark)
+        stat.pid for stat in procfs.read_all() if procfs.has_in_environment(stat.pid, MARK, mark)
     ]
 
 
 def kill_if_same(pid: int, pid_started: int) -> bool:
-    """Kill the process that was meant. False if it is gone, whoever has its number now."""
+    """Kill a process; False if it has ended, even if its pid was given to another one."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     try:
-        # The handle holds on to one process: who is the right one now stays it until the signal.
+        # The handle refers to one process: if the identity is right now, it is at the signal.
         if not is_same(pid, pid_started):
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -90,11 +90,11 @@ def kill_all(pids: Iterable[int]) -> None:
 
 
 def signal_thread(pid: int, thread: int, number: int) -> None:
-    """Send a signal to one thread of a process; the main thread has the process's number."""
+    """Send a signal to one thread of a process; the main thread has the number of the process."""
     ctypes.CDLL(None).tgkill(pid, thread, number)
 
 
-def end_run(mark: str) -> None:
-    """Kill whatever carries a run's mark, again and again until nothing new has appeared."""
+def kill_run(mark: str) -> None:
+    """Kill all processes that carry the mark of a run, until no new one has appeared."""
     while pids := marked(mark):
         kill_all(pids)

@@ -1,4 +1,4 @@
-"""Processes as the kernel shows them in /proc: who they are, who started them, what they hold."""
+"""Processes as /proc shows them: identity, parent, arguments, memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-GONE = frozenset("ZX")
+DEAD = frozenset("ZX")
 SUSPENDED = frozenset("Tt")
 
 
@@ -23,46 +23,46 @@ class ProcessStat(NamedTuple):
     cpu_ticks: int
 
 
-def look(pid: int) -> ProcessStat | None:
-    """A process, or None if there is none; one that is dead and not yet buried is none."""
+def read_stat(pid: int) -> ProcessStat | None:
+    """A process, or None if there is none; a zombie counts as none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    if fields[0] in GONE:
+    if fields[0] in DEAD:
         return None
     cpu_ticks = int(fields[11]) + int(fields[12])
     return ProcessStat(pid, int(fields[1]), fields[0], int(fields[19]), cpu_ticks)
 
 
-def look_around() -> list[ProcessStat]:
+def read_all() -> list[ProcessStat]:
     """All processes."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-    return [seen for pid in pids if (seen := look(pid)) is not None]
+    return [stat for pid in pids if (stat := read_stat(pid)) is not None]
 
 
 def parent(pid: int) -> int | None:
-    one = look(pid)
-    return None if one is None else one.parent
+    stat = read_stat(pid)
+    return None if stat is None else stat.parent
 
 
 def arguments(pid: int) -> list[str]:
-    return [os.fsdecode(part) for part in _parts(pid, "cmdline")]
+    return [os.fsdecode(argument) for argument in _read_list(pid, "cmdline")]
 
 
 def has_in_environment(pid: int, name: str, value: str) -> bool:
-    """As it was when the process started; False for processes of other users."""
-    return os.fsencode(f"{name}={value}") in _parts(pid, "environ")
+    """Whether the process was started with this variable; False for processes of other users."""
+    return os.fsencode(f"{name}={value}") in _read_list(pid, "environ")
 
 
-def age(seen: ProcessStat) -> float:
-    """For how many seconds a process has lived."""
+def age(stat: ProcessStat) -> float:
+    """Seconds since the process started."""
     uptime = float(Path("/proc/uptime").read_text().split()[0])
-    return max(0.0, uptime - seen.started / TICKS)
+    return max(0.0, uptime - stat.started / TICKS)
 
 
 def memory_mb(pid: int) -> float:
-    """What a process holds in memory, all that it shares included."""
+    """Resident memory, with all pages that are shared with other processes."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / 2**20
     except (OSError, IndexError):
@@ -70,7 +70,7 @@ def memory_mb(pid: int) -> float:
 
 
 def own_memory_mb(pid: int) -> float:
-    """Its proportional share: pages that n processes share count one nth for each."""
+    """Proportional share of memory: a page that n processes share counts one nth for each."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -80,7 +80,7 @@ def own_memory_mb(pid: int) -> float:
     return 0.0
 
 
-def _parts(pid: int, file: str) -> list[bytes]:
+def _read_list(pid: int, file: str) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
     except OSError:

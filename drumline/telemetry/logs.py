@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, a sentence for people and an `action` for machines."""
+"""Structured logs: one JSON object per line, with a sentence and an `action`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus sees. Processes write to files in the run directory; the gateway adds them up.
+"""Prometheus metrics. Processes write them to files in the run directory; the gateway sums them.
 
 Labels are kinds of things, never ids: their number must stay small.
 """
@@ -11,38 +11,40 @@ queue_length = Gauge(
     "drumline_queue_length", "Tasks in the dispatcher's queue.", multiprocess_mode="livesum"
 )
 queue_capacity = Gauge(
-    "drumline_queue_capacity", "Tasks the queue can hold.", multiprocess_mode="livesum"
+    "drumline_queue_capacity", "Capacity of the dispatcher's queue.", multiprocess_mode="livesum"
 )
 workers = Gauge("drumline_workers", "Workers by state.", ["state"], multiprocess_mode="livesum")
-duplicates = Counter(
-    "drumline_duplicates", "Tasks offered to the queue that were queued or assigned already."
-)
-refused = Counter("drumline_refused", "Tasks the queue did not take: full, or paused.")
-bad_frames = Counter("drumline_bad_frames", "Messages that could not be read.")
+duplicates = Counter("drumline_duplicates", "Offered tasks that were already queued or assigned.")
+refused = Counter("drumline_refused", "Tasks that the queue rejected: full, or paused.")
+bad_frames = Counter("drumline_bad_frames", "Messages that could not be decoded.")
 bundle_size = Histogram(
     "drumline_bundle_size", "Tasks in a bundle.", buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500)
 )
-kills_sent = Counter("drumline_kills_sent", "Deadlines at which the dispatcher sent a kill.")
+kills_sent = Counter("drumline_kills_sent", "Kills that the dispatcher sent at a deadline.")
 
-sweep_items = Counter("drumline_sweep_items", "Items of sweeps that are done.", ["type"])
+sweep_items = Counter("drumline_sweep_items", "Sweep items that have ended.", ["type"])
 
 tasks = Counter("drumline_tasks", "Runs that ended.", ["env", "type", "outcome"])
 execution_seconds = Counter(
-    "drumline_execution_seconds", "How long handlers ran, added up.", ["env", "type"]
+    "drumline_execution_seconds", "Total run time of handlers.", ["env", "type"]
 )
 kills = Counter("drumline_kills", "Runs that had to be stopped.", ["reason"])
 heartbeats = Counter("drumline_heartbeats", "Keepers' heartbeats written.")
-fenced = Counter("drumline_fenced_writes_refused", "Writes of runs that were no longer theirs.")
+fenced = Counter(
+    "drumline_fenced_writes_refused", "Writes refused because the run had a newer fence."
+)
 
-scan_seconds = Histogram("drumline_scan_seconds", "How long scans took.")
+scan_seconds = Histogram("drumline_scan_seconds", "Duration of scans.")
 scanned = Counter("drumline_scanned_tasks", "Due tasks that scans found.")
-upkeep_failures = Counter("drumline_upkeep_failures", "Status upkeep that failed.", ["of"])
-stalls = Counter("drumline_stalls", "Times the worker pool was recycled because nothing moved.")
-firings = Counter("drumline_firings", "Firings of jobs by what became of them.", ["state"])
+upkeep_failures = Counter("drumline_upkeep_failures", "Failed status updates.", ["of"])
+stalls = Counter("drumline_stalls", "Recycled worker pools, because no task made progress.")
+firings = Counter("drumline_firings", "Firings of jobs by state.", ["state"])
 misfires = Counter("drumline_misfires", "Gaps in which firings of a job were missed.")
-callbacks = Counter("drumline_callbacks", "Callbacks by what became of them.", ["result"])
+callbacks = Counter("drumline_callbacks", "Callbacks by result.", ["result"])
 deaths = Counter("drumline_dead_executions", "Runs whose worker died.", ["type"])
 pruned = Counter("drumline_pruned_rows", "Rows removed by retention.")
-webhooks = Counter("drumline_webhooks", "Alarms by what became of a delivery.", ["result"])
-tokens_refused = Counter("drumline_tokens_refused", "Requests without a right token.", ["why"])
-commands = Counter("drumline_commands", "Commands carried out.", ["command", "result"])
+webhooks = Counter("drumline_webhooks", "Deliveries of alarms by result.", ["result"])
+tokens_refused = Counter(
+    "drumline_tokens_refused", "Requests with a missing or wrong token.", ["why"]
+)
+commands = Counter("drumline_commands", "Executed commands.", ["command", "result"])

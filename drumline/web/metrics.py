@@ -57,7 +57,7 @@ def forget_dead(directory: Path) -> None:
         int(match[1]) for file in directory.iterdir() if (match := _LIVE_GAUGE.match(file.name))
     }
     for pid in pids:
-        if procfs.look(pid) is None or "actor" not in procfs.arguments(pid):
+        if procfs.read_stat(pid) is None or "actor" not in procfs.arguments(pid):
             mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]
 
 

@@ -58,7 +58,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_kill_ends_the_very_process_that_was_meant(
     desk: Desk, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    born = processes.started(sleeper.pid)
+    born = processes.start_ticks(sleeper.pid)
     assert born is not None
 
     def register(pid_started: int) -> None:

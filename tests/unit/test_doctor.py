@@ -84,7 +84,7 @@ def test_an_older_schema_can_be_upgraded_and_a_newer_one_cannot_be_used() -> Non
 
 def test_a_variable_that_sets_nothing_is_found() -> None:
     environment = {"DRUMLINE_WORKERS": "2", "DRUMLINE_WORKRES": "2", "PATH": "/bin"}
-    assert doctor.misspelt(environment) == ["DRUMLINE_WORKRES"]
+    assert doctor.unknown_variables(environment) == ["DRUMLINE_WORKRES"]
 
 
 # --- handlers that cannot be imported --------------------------------------------------------

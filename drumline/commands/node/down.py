@@ -17,7 +17,7 @@ def down() -> None:
 
     settings = config.load()
     path = settings.run_path
-    running = len(run_dir.living(path))
+    running = len(run_dir.live_processes(path))
     if running:
         try:
             with StatusLine() as line:

@@ -16,7 +16,7 @@ from drumline.command_layer.base import Context, QueryCommand
 if TYPE_CHECKING:
     from drumline.cli.status_line import StatusLine
     from drumline.config import Settings
-    from drumline.node.launch import Launch
+    from drumline.node.launch import StartedNode
 
 GLANCE_SECONDS = 2.0
 HOW_TO_END = "Ctrl-C drains and stops everything."
@@ -63,16 +63,16 @@ def up(
 
     settings = _settings(demo, workers, database, imports)
     path = run_dir.make_run_dir(settings)
-    lock = supervisor.take_lock(path)
+    lock = supervisor.acquire_lock(path)
     if lock is None:
         _require_health(settings, detach)
-        _welcome(settings, run_dir.api_token(path), "Drumline is already up")
+        _welcome(settings, run_dir.ensure_api_token(path), "Drumline is already up")
         return _demonstrate(settings) if demo else 0
     _heed_signals()
     with StatusLine() as line:
         try:
             started = launch.start(settings, lock, line.say)
-        except launch.DidNotStart as error:
+        except launch.StartFailed as error:
             line.note(error.log)
             raise
     try:
@@ -150,7 +150,7 @@ def _demonstrate(settings: Settings) -> int:
     """Run the demo batch; the exit code."""
     from drumline.client.client import Client
     from drumline.node import demo
-    from drumline.node.supervisor import program
+    from drumline.node.supervisor import find_drumline
 
     with Client(settings.endpoint("control")) as client:
         batch = demo.run(client)
@@ -159,13 +159,13 @@ def _demonstrate(settings: Settings) -> int:
     if done != batch["total"]:
         return 1
     for line in NEXT_STEPS.format(
-        batch=batch["id"], drumline=_short(program() or Path("drumline"))
+        batch=batch["id"], drumline=_short(find_drumline() or Path("drumline"))
     ).splitlines():
         click.echo(line, err=True)
     return 0
 
 
-def _stay(settings: Settings, started: Launch) -> None:
+def _stay(settings: Settings, started: StartedNode) -> None:
     """Show how it goes until Ctrl-C, or until `drumline down` is called elsewhere."""
     from drumline.cli.status_line import StatusLine
     from drumline.client.control import Control
@@ -195,12 +195,12 @@ def _heed_signals() -> None:
 
 def _be_patient(settings: Settings, line: StatusLine) -> None:
     """From now on a Ctrl-C is only told what is being waited for."""
-    from drumline.node.shutdown import longest
+    from drumline.node.shutdown import drain_limit
 
     def tell(number: int, _: object) -> None:
         line.note(
             f"Running tasks have {settings.drain_seconds:g} s to finish, then they are given back; "
-            f"all of it ends within {longest(settings):g} s."
+            f"all of it ends within {drain_limit(settings):g} s."
         )
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
