@@ -95,7 +95,7 @@ def test_a_failed_run_of_a_job_is_told_and_a_retry_is_not(
         patient = Retry(retries=1, delay=0.0)
         for attempt in (1, 2):
             (due,) = world.acquire(keeper_id, [task_id])
-            ended = over(due, RunEnd.ERROR, info=f"broken {attempt}", of_job=True, retry=patient)
+            ended = over(due, RunEnd.ERROR, info=f"broken {attempt}", is_job_run=True, retry=patient)
             world.release(keeper_id, [ended])
             assert len(outbox(world)) == attempt - 1
     (told,) = outbox(world)
@@ -198,7 +198,7 @@ def test_what_was_given_up_stays_to_be_seen_until_it_is_old(
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhooks, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(webhooks, "delay", lambda tries, chance: 0.001)
+    monkeypatch.setattr(webhooks, "retry_delay", lambda tries, chance: 0.001)
 
 
 def context_for(database: Database, *configured: Webhook, **settings: Any) -> Context:

@@ -45,7 +45,7 @@ runs = st.builds(
     deaths=st.integers(0, 5),
     due_at=st.just(7),
     retry=st.none() | retries,
-    of_job=st.booleans(),
+    is_job_run=st.booleans(),
     outcome=st.just(RunOutcome(RunEnd.SUCCESS)),
     handler=st.just(HandlerSpec("target", "type")),
     worker=st.just("worker-1"),
@@ -100,7 +100,7 @@ def end(case: dict[str, Any], how: RunEnd) -> RunOutcome:
 
 def batch_run(case: dict[str, Any]) -> FinishedRun:
     run: FinishedRun = case["run"]
-    return msgspec.structs.replace(run, of_job=False)
+    return msgspec.structs.replace(run, is_job_run=False)
 
 
 @given(cases)
@@ -215,7 +215,7 @@ def test_an_error_is_retried_as_often_as_its_policy_says(case: dict[str, Any]) -
     verdicts = until_it_rests(case, run, RunEnd.ERROR)
     retry = run.retry or case["handler"].retry
     cause = case["outcome"].cause or Cause.ERROR
-    retried = retry.retries if retry.covers(cause) and not case["outcome"].final else 0
+    retried = retry.retries if retry.applies_to(cause) and not case["outcome"].final else 0
     assert len(verdicts) == retried + 1
     assert [verdict.failures for verdict in verdicts] == list(range(1, retried + 2))
     assert {verdict.retry_time for verdict in verdicts} == {run.retry_time}
