@@ -209,7 +209,8 @@ def test_a_keeper_that_dies_before_its_commit_has_taken_nothing(world: World) ->
     keeper = world.keeper()
     batch_id, members = world.batch(2)
     dues = world.dues()
-    with mock.patch.object(batches, "apply_counter_changes", side_effect=Crash), pytest.raises(Crash):
+    crash = mock.patch.object(batches, "apply_counter_changes", side_effect=Crash)
+    with crash, pytest.raises(Crash):
         runs.acquire(world.database, keeper, dues)
     assert [world.task(member).owner for member in members] == [0, 0]
     assert world.batch_row(batch_id).n_pending == 2

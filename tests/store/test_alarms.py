@@ -95,7 +95,8 @@ def test_a_failed_run_of_a_job_is_told_and_a_retry_is_not(
         patient = Retry(retries=1, delay=0.0)
         for attempt in (1, 2):
             (due,) = world.acquire(keeper_id, [task_id])
-            ended = over(due, RunEnd.ERROR, info=f"broken {attempt}", is_job_run=True, retry=patient)
+            info = f"broken {attempt}"
+            ended = over(due, RunEnd.ERROR, info=info, is_job_run=True, retry=patient)
             world.release(keeper_id, [ended])
             assert len(outbox(world)) == attempt - 1
     (told,) = outbox(world)

@@ -123,7 +123,8 @@ def test_a_group_of_many_ends_is_one_commit(world: World) -> None:
     dues = world.acquire(keeper)
     ends = [RunEnd.SUCCESS, RunEnd.ERROR, RunEnd.TIMEOUT, RunEnd.GIVEN_BACK] * 2
     ended = [over(due, end, result=f'"{due.id}"') for due, end in zip(dues, ends, strict=True)]
-    with mock.patch.object(batches, "apply_counter_changes", wraps=batches.apply_counter_changes) as commits:
+    apply = batches.apply_counter_changes
+    with mock.patch.object(batches, "apply_counter_changes", wraps=apply) as commits:
         assert world.release(keeper, ended) == []
     assert commits.call_count == 1
     assert world.statuses(first) == ["success", "fail", "pending", "pending"]

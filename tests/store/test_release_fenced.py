@@ -113,7 +113,8 @@ def test_a_keeper_that_dies_before_its_commit_has_released_nothing(world: World)
     keeper = world.keeper()
     batch_id, (member,) = world.batch(1)
     (due,) = world.acquire(keeper)
-    with mock.patch.object(batches, "apply_counter_changes", side_effect=Crash), pytest.raises(Crash):
+    crash = mock.patch.object(batches, "apply_counter_changes", side_effect=Crash)
+    with crash, pytest.raises(Crash):
         world.release(keeper, [over(due, result="1")])
     assert world.task(member).status == "running"
     assert world.result(member) is None
