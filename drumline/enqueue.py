@@ -61,7 +61,7 @@ def enqueue(
         answer = _change(
             tx, region, TaskSchedule, terms | {"param": param, "instance_id": instance}
         )
-    return int(answer["task_id"])
+    return int(answer.task_id)
 
 
 def enqueue_many(
@@ -89,7 +89,7 @@ def enqueue_many(
             part: dict[str, Any] = {"params": some}
             if names is not None:
                 part["instance_ids"] = list(islice(names, len(some)))
-            total += _change(tx, region, TaskScheduleMany, terms | part)["tasks"]
+            total += _change(tx, region, TaskScheduleMany, terms | part).tasks
     return total
 
 
@@ -126,13 +126,13 @@ def _change(
     settings = config.load()
     if region is not None:
         settings = msgspec.structs.replace(settings, region=region)
-    context = Context(settings, None, dispatcher=_NoDispatcher(), ring=lambda: None)
+    context = Context(settings, None, dispatcher=_NoDispatcher(), notify_scanner=lambda: None)
     try:
         command = read(kind, msgspec.to_builtins(arguments, str_keys=True))
     except (TypeError, RecursionError) as error:
         raise WrongUse(reason=f"a param does not fit into JSON: {error}") from None
     try:
-        return command.change(tx, context)  # type: ignore[attr-defined]  # it is of the kind
+        return command.change(tx, context)  # type: ignore[attr-defined]  # read() returns a `kind`
     except UnicodeEncodeError as error:
         raise WrongUse(reason=f"a param does not fit into JSON: {error}") from None
     except IntegrityError:

@@ -11,7 +11,7 @@ import structlog
 from drumline.commands import Context
 from drumline.config import Settings
 from drumline.node import run_dir
-from drumline.web import listen
+from drumline.web import listener
 
 if TYPE_CHECKING:
     from drumline.web.server import Server
@@ -27,9 +27,9 @@ class WebServer:
     def __init__(
         self, settings: Settings, context: Context, on_failure: Callable[[], None]
     ) -> None:
-        listen.require_secret(settings, run_dir.read_token(settings.run_path))
-        self._listener = listen.bound(settings)
-        self._listener.listen(listen.BACKLOG)
+        listener.require_token(settings, run_dir.read_token(settings.run_path))
+        self._listener = listener.open_listener(settings)
+        self._listener.listen(listener.BACKLOG)
         self._context = context
         self._on_failure = on_failure
         self._server: Server | None = None

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from drumline.cli import terminal
-from drumline.commands.job.fields import DESCRIPTION_LIMIT, LONGEST_GRACE, MOST_AT_ONCE
+from drumline.commands.job.fields import DESCRIPTION_LIMIT, LONGEST_GRACE, MAX_CONCURRENCY
 from drumline.domain.jobs.firing import CatchUpMode, ConcurrencyPolicy, FailureAction, OverlapAction
 from drumline.domain.jobs.schedule import MAX_JITTER
 from drumline.handlers.http.call import MAX_CALLBACK_TIMEOUT, METHODS, ExecType
@@ -84,7 +84,7 @@ _OPTIONS = (
                  help="If an earlier run is unfinished."),
     click.option("--failure", "--failure-action", "failure_action", type=_choice(FailureAction),
                  help="If the last run failed."),
-    click.option("--max-concurrency", type=click.IntRange(0, MOST_AT_ONCE), help="0: no limit."),
+    click.option("--max-concurrency", type=click.IntRange(0, MAX_CONCURRENCY), help="0: no limit."),
     click.option("--concurrency", "--concurrency-policy", "concurrency_policy",
                  type=_choice(ConcurrencyPolicy), help="At that limit."),
     click.option("--catch-up", "--catch-up-mode", "catch_up_mode", type=_choice(CatchUpMode),

@@ -1,7 +1,7 @@
-"""What the audit trail says of a change: what it acted on, and with which arguments.
+"""The audit trail: one entry for each change that was made or refused.
 
-Arguments are bounded and without secrets: the trail is for whoever may look, and a batch of
-thousands of targets is one line of it.
+Arguments are masked and truncated: every role may read the trail, and a batch of thousands of
+targets is one entry.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ ARGUMENTS_LIMIT = 4096
 """Bytes of JSON."""
 TEXT_LIMIT = 300
 READ_LIMIT = 2400
-ITEMS = 5
-DEPTH = 5
-MORE = "…"
+MAX_ITEMS = 5
+MAX_DEPTH = 5
+ELLIPSIS = "…"
 
 
-def subject(command: str, *found: Mapping[str, Any]) -> str:
-    """What a command acts on, as in `job 12`: from its answer, or else from its arguments."""
+def name_subject(command: str, *sources: Mapping[str, Any]) -> str:
+    """What a command acts on, such as `job 12`, from its answer or else from its arguments."""
     noun = command.partition(".")[0]
-    for values in found:
+    for values in sources:
         for name in (f"{noun}_id", "id", noun, "name", f"{noun}_name", "type"):
             value = values.get(name)
             if isinstance(value, str | int) and value != "":
@@ -51,14 +51,14 @@ def subject(command: str, *found: Mapping[str, Any]) -> str:
     return noun
 
 
-def shown(arguments: Mapping[str, Any]) -> str:
-    """Arguments as JSON that fits."""
-    bounded = {name: _bounded(name, value, DEPTH) for name, value in arguments.items()}
-    text = msgspec.json.encode(bounded)
+def format_arguments(arguments: Mapping[str, Any]) -> str:
+    """Arguments as JSON of at most ARGUMENTS_LIMIT bytes, without secrets."""
+    masked = {name: _mask(name, value, MAX_DEPTH) for name, value in arguments.items()}
+    text = msgspec.json.encode(masked)
     if len(text) > ARGUMENTS_LIMIT:
-        # Sorted by size: as many of the small ones as fit.
-        text, kept = b"", {MORE: MORE}
-        for name, value in sorted(bounded.items(), key=lambda one: len(msgspec.json.encode(one))):
+        # As many of the small arguments as fit.
+        text, kept = b"", {ELLIPSIS: ELLIPSIS}
+        for name, value in sorted(masked.items(), key=lambda item: len(msgspec.json.encode(item))):
             kept[name] = value
             longer = msgspec.json.encode(kept)
             if len(longer) > ARGUMENTS_LIMIT:
@@ -67,7 +67,8 @@ def shown(arguments: Mapping[str, Any]) -> str:
     return text.decode()
 
 
-def _bounded(name: str, value: Any, depth: int) -> Any:
+def _mask(name: str, value: Any, depth: int) -> Any:
+    """A value without secrets, truncated."""
     if is_secret_name(name) and value not in (None, "", False):
         return MASK
     if isinstance(value, msgspec.Struct):
@@ -76,85 +77,88 @@ def _bounded(name: str, value: Any, depth: int) -> Any:
         case None | bool() | int() | float():
             return value
         case str():
-            return _text(name, value, depth)
+            return _mask_text(name, value, depth)
         case Mapping() if depth:
-            some = _some(value.items())
-            inner = {str(key): _bounded(str(key), one, depth - 1) for key, one in some}
-            return inner | ({MORE: len(value) - ITEMS} if len(value) > ITEMS else {})
+            first = _first(value.items())
+            masked = {str(key): _mask(str(key), item, depth - 1) for key, item in first}
+            omitted = len(value) - MAX_ITEMS
+            return masked | ({ELLIPSIS: omitted} if omitted > 0 else {})
         case list() | tuple() if depth:
-            items = [_bounded(name, one, depth - 1) for one in _some(value)]
-            return items + ([f"{MORE} {len(value) - ITEMS} more"] if len(value) > ITEMS else [])
+            items = [_mask(name, item, depth - 1) for item in _first(value)]
+            omitted = len(value) - MAX_ITEMS
+            return items + ([f"{ELLIPSIS} {omitted} more"] if omitted > 0 else [])
         case _:
-            return MORE
+            return ELLIPSIS
 
 
-def _some(values: Iterable[Any]) -> list[Any]:
-    return [one for one, _ in zip(values, range(ITEMS), strict=False)]
+def _first(values: Iterable[Any]) -> list[Any]:
+    return [value for value, _ in zip(values, range(MAX_ITEMS), strict=False)]
 
 
-def _text(name: str, value: str, depth: int) -> Any:
-    """A text without what stands behind secret names, cut. It may be JSON, a URL or a form.
+def _mask_text(name: str, value: str, depth: int) -> Any:
+    """A text without the values of secret names, truncated. It may be JSON, a URL or a form.
 
-    Cut first, with room, so that a megabyte costs what a few kilobytes cost; what is masked ends
-    where the text ends.
+    It is truncated before it is searched, so that a megabyte costs what a few kilobytes cost, and
+    READ_LIMIT is far above TEXT_LIMIT so that no half of a secret remains at the end.
     """
     if value[:1] in ("{", "[") and depth and len(value) <= READ_LIMIT:
         with suppress(msgspec.DecodeError, UnicodeEncodeError):
-            return _bounded(name, msgspec.json.decode(value), depth - 1)
+            return _mask(name, msgspec.json.decode(value), depth - 1)
     clean = mask_named_values(mask_url(value[:READ_LIMIT]))
     if '\\"' in clean and may_contain_secret_names(clean):
-        return MORE  # JSON inside of JSON that cannot be read: the names in it are not found
-    return clean if len(clean) <= TEXT_LIMIT else clean[:TEXT_LIMIT] + MORE
+        return ELLIPSIS  # nested JSON that cannot be parsed: its names are not found
+    return clean if len(clean) <= TEXT_LIMIT else clean[:TEXT_LIMIT] + ELLIPSIS
 
 
-# --- written -------------------------------------------------------------------------------------
+# --- writing -------------------------------------------------------------------------------------
 
 
-def note_done(
+def record_change(
     tx: Tx, command: ChangeCommand, answer: Mapping[str, Any], request_id: str, context: Context
 ) -> None:
-    """In the transaction of the change itself."""
-    said = {
+    """Write the entry of a change, in the transaction of the change."""
+    arguments = {
         field.encode_name: value
         for field in _fields(type(command))
         if (value := getattr(command, field.name)) is not field.default
         and value is not msgspec.UNSET
     }
-    told = {name: value for name, value in answer.items() if name not in command.told_once}
-    about = subject(command.name, told, said)
-    store.audit.write(tx, _entry(command.name, about, said, DONE, request_id, context))
+    secret = command.secret_answer_fields
+    public = {name: value for name, value in answer.items() if name not in secret}
+    subject = name_subject(command.name, public, arguments)
+    store.audit.write(tx, _entry(command.name, subject, arguments, DONE, request_id, context))
 
 
 _fields = cache(msgspec.structs.fields)
-"""They are found out anew with each call, which took a tenth of a small change."""
+"""Without the cache this took a tenth of the time of a small change."""
 
 
-def note_refused(
+def record_refusal(
     kind: type[Command],
     arguments: Mapping[str, Any],
     error: DrumlineError,
     request_id: str,
     context: Context,
 ) -> None:
-    """What was not done. The refusal stands also if the database cannot take this down."""
+    """Write the entry of a refused change. If that fails, the caller gets `error` anyway."""
     if not issubclass(kind, ChangeCommand) or not kind.audited:
         return
-    about = subject(kind.name, arguments)
+    subject = name_subject(kind.name, arguments)
     reason = str(error)[:REASON_LIMIT]
-    entry = _entry(kind.name, about, arguments, error.code, request_id, context, reason)
+    entry = _entry(kind.name, subject, arguments, error.code, request_id, context, reason)
     try:
         context.db.write(lambda tx: store.audit.write(tx, entry), tries=2)
     except StoreUnavailable as unavailable:
-        import structlog  # it brings rich with it, which the CLI's help need not wait for
+        import structlog  # imports rich, which `--help` does not need
 
         log = structlog.get_logger()
-        log.warning("A refusal is missing from the audit trail.", action="audit_missed",
+        log.warning("Refusal not written to the audit trail", action="audit_missed",
                     command=kind.name, error=str(unavailable))  # fmt: skip
 
 
 def _entry(
     command: str,
-    about: str,
+    subject: str,
     arguments: Mapping[str, Any],
     result: str,
     request_id: str,
@@ -166,8 +170,8 @@ def _entry(
         actor=context.actor,
         door=context.door,
         command=command,
-        subject=about,
-        arguments=shown(arguments),
+        subject=subject,
+        arguments=format_arguments(arguments),
         result=result,
         request_id=request_id[:REQUEST_ID_LIMIT],
         reason=reason,

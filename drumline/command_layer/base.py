@@ -1,8 +1,8 @@
-"""What a command is: its message, its server half, and (beside it, in its file) its CLI half.
+"""The base classes of commands, and how a command runs.
 
-The message is a struct: its fields are the command's arguments, checked wherever they come from.
-A `Query` answers; a `Change` is done at most once for a request id, in one transaction with its
-answer, and may then have effects outside of the database, each harmless when repeated.
+A command is a struct whose fields are its arguments. A query command reads and answers. A change
+command runs at most once for each request id: its change, its answer and its entry in the audit
+trail are written in one transaction. What it does after the commit may be repeated.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
+from drumline.command_layer.answers import answer_type
 from drumline.command_layer.fields import invalid_field
 from drumline.config import Settings
 from drumline.errors import Conflict, WrongUse
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 REQUEST_ID_LIMIT = 64
-TRIES = 5
+MAX_ATTEMPTS = 5
 
 
 class DispatcherClient(Protocol):
@@ -41,16 +42,16 @@ class DispatcherClient(Protocol):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a server half may use."""
+    """What the server half of a command works with."""
 
     settings: Settings
     database: Any
     dispatcher: DispatcherClient
-    ring: Callable[..., None]
-    """Tell that there is something new: `ring()`, or `ring(dues)` with what is due already."""
+    notify_scanner: Callable[..., None]
+    """Have the scanner look for due tasks: `notify_scanner()`, or with the tasks themselves."""
     actor: str = ""
     door: str = "control"
-    """Through which the command came."""
+    """The front end that the command came through: `control` (the control socket) or `rest`."""
 
     @property
     def db(self) -> Database:
@@ -66,31 +67,32 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class QueryCommand(Command, frozen=True, kw_only=True):
     """A command that changes nothing."""
 
-    def answer(self, context: Context) -> dict[str, Any]:
-        raise WrongUse(reason=f"{self.name} has no answer")
+    def answer(self, context: Context) -> Any:
+        """Read the answer. Returns a struct, as annotated."""
+        raise NotImplementedError
 
 
 class ChangeCommand(Command, frozen=True, kw_only=True):
     """A command that changes something."""
 
-    told_once: ClassVar[frozenset[str]] = frozenset()
-    """Parts of the answer that are not kept with the request: secrets."""
+    secret_answer_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields of the answer that are shown once: they are not stored with the request."""
     audited: ClassVar[bool] = True
-    """Is it something that people do? Each is one line of the audit trail."""
+    """Whether the audit trail has an entry for each of these changes."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
-        """Inside the transaction. The answer is kept with the request."""
-        raise WrongUse(reason=f"{self.name} changes nothing")
+    def change(self, tx: Tx, context: Context) -> Any:
+        """Make the change, inside the transaction. Returns a struct, as annotated."""
+        raise NotImplementedError
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        """After the commit, and again if the request is repeated."""
-        context.ring()
+    def after_commit(self, context: Context, answer: Any) -> None:
+        """Runs after the commit, and again if the request is repeated: it must be idempotent."""
+        context.notify_scanner()
 
 
 def read(kind: type[Command], arguments: dict[str, Any], strict: bool = True) -> Command:
-    """A command from its arguments, or an error that names the one that is wrong.
+    """Check arguments and make a command of them. An error names the wrong field.
 
-    Not strict: numbers and such may come as text, as from a URL.
+    With strict=False, numbers and booleans may be text, as in a URL.
     """
     try:
         return msgspec.convert(arguments, kind, strict=strict)
@@ -99,19 +101,25 @@ def read(kind: type[Command], arguments: dict[str, Any], strict: bool = True) ->
 
 
 def run_command(command: Command, request_id: str, context: Context) -> dict[str, Any]:
-    """The one way in which every door (control socket, REST) has a command done."""
+    """Run a command, for every front end, and return its answer as plain data."""
     if isinstance(command, QueryCommand):
-        return command.answer(context)
+        return to_plain(command.answer(context))
     if not isinstance(command, ChangeCommand):
-        raise WrongUse(reason=f"{command.name} cannot be carried out")
+        raise TypeError(f"{command.name} is neither a query nor a change")
     if not 0 < len(request_id) <= REQUEST_ID_LIMIT:
         raise WrongUse(reason=f"a request id has 1 to {REQUEST_ID_LIMIT} characters")
-    answer = _once(command, request_id, context)
-    command.afterwards(context, answer)
+    answer = _change_once(command, request_id, context)
+    command.after_commit(context, msgspec.convert(answer, answer_type(type(command))))
     return answer
 
 
-def _once(command: ChangeCommand, request_id: str, context: Context) -> dict[str, Any]:
+def to_plain(answer: msgspec.Struct) -> dict[str, Any]:
+    """An answer as it is sent and stored."""
+    plain: dict[str, Any] = msgspec.to_builtins(answer)
+    return plain
+
+
+def _change_once(command: ChangeCommand, request_id: str, context: Context) -> dict[str, Any]:
     from sqlalchemy.exc import IntegrityError
 
     from drumline.store.admin.requests import once
@@ -119,28 +127,30 @@ def _once(command: ChangeCommand, request_id: str, context: Context) -> dict[str
     from drumline.store.task.runs import RaceLost
 
     digest = hashlib.sha256(msgspec.msgpack.encode(command)).hexdigest()
-    for _ in range(TRIES):
+    for _ in range(MAX_ATTEMPTS):
         try:
             return once(
                 context.db,
                 request_id,
                 command.name,
-                lambda tx: _change(tx, command, request_id, context),
-                told_once=command.told_once,
+                lambda tx: _change_and_audit(tx, command, request_id, context),
+                told_once=command.secret_answer_fields,
                 digest=digest,
             )
         except (IntegrityError, PhaseChanged, RaceLost):
-            # Another was faster, after we had looked and before we wrote. Looking again finds
-            # what it did, and says so better than the database does.
+            # Another transaction committed between our read and our write. The next attempt reads
+            # its result and refuses in words that the database's error does not have.
             continue
-    raise Conflict(reason=f"{command.name} met others who change the same; try again")
+    raise Conflict(reason=f"{command.name} conflicts with concurrent changes; retry")
 
 
-def _change(tx: Tx, command: ChangeCommand, request_id: str, context: Context) -> dict[str, Any]:
-    """The change and its line in the audit trail: both, or neither."""
+def _change_and_audit(
+    tx: Tx, command: ChangeCommand, request_id: str, context: Context
+) -> dict[str, Any]:
+    """The change and its entry in the audit trail: both or neither."""
     from drumline.command_layer import audit_trail
 
-    answer = command.change(tx, context)
+    answer = to_plain(command.change(tx, context))
     if command.audited:
-        audit_trail.note_done(tx, command, answer, request_id, context)
+        audit_trail.record_change(tx, command, answer, request_id, context)
     return answer

@@ -1,5 +1,4 @@
-"""What the control socket and REST have in common: how a command is read, done, counted and
-audited."""
+"""Runs a command for a front end: arguments are checked, errors audited, results counted."""
 
 from __future__ import annotations
 
@@ -27,20 +26,20 @@ def execute(
     *,
     strict: bool = True,
 ) -> dict[str, Any]:
-    """Have a command done. Whatever goes wrong is one of our errors."""
+    """Run a command. Every error that it raises is a DrumlineError."""
     result = "ok"
     try:
         return run_command(read(kind, arguments, strict), request_id, context)
     except DrumlineError as error:
         result = error.code
-        audit_trail.note_refused(kind, arguments, error, request_id, context)
+        audit_trail.record_refusal(kind, arguments, error, request_id, context)
         raise
     except Exception:
         result = "internal"
-        log.exception("A command failed.", action="command_failed", command=kind.name)
-        # What is not ours is not explained to strangers.
+        log.exception("Command failed", action="command_failed", command=kind.name)
+        # The caller gets no details: a traceback may hold secrets.
         failed = Failed()
-        audit_trail.note_refused(kind, arguments, failed, request_id, context)
+        audit_trail.record_refusal(kind, arguments, failed, request_id, context)
         raise failed from None
     finally:
         metrics.commands.labels(kind.name, result).inc()

@@ -1,10 +1,10 @@
-"""What commands' arguments and answers are made of, the same at every door."""
+"""The types of command arguments, and how values are converted for storage and for answers."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 import msgspec
 from msgspec import Meta
@@ -48,24 +48,32 @@ def invalid_field(error: msgspec.ValidationError) -> dict[str, str]:
 
 
 def as_json(value: Any) -> str | None:
-    """A parameter as it is stored, unless it is too large to be one."""
+    """Encode a parameter for storage; refuse one that is too large."""
     if value is None:
         return None
     document = msgspec.json.encode(value)
     if len(document) > PARAM_LIMIT:
         raise WrongUse(
-            reason=f"a parameter has {len(document)} bytes, at most {PARAM_LIMIT} are taken"
+            reason=f"the parameter has {len(document)} bytes; the limit is {PARAM_LIMIT}"
         )
     return document.decode()
 
 
 def from_json(text: str | None) -> Any:
-    """A stored document as an answer has it."""
+    """Decode a stored document for an answer."""
     return None if text is None else msgspec.json.decode(text)
 
 
+@overload
+def iso(micros: int) -> str: ...
+
+
+@overload
+def iso(micros: int | None) -> str | None: ...
+
+
 def iso(micros: int | None) -> str | None:
-    """A stored time as every answer has it: ISO 8601 in UTC."""
+    """Format a stored time for an answer: ISO 8601 in UTC."""
     if micros is None:
         return None
     moment = datetime.fromtimestamp(micros // 1_000_000, UTC)
@@ -73,7 +81,7 @@ def iso(micros: int | None) -> str | None:
 
 
 def moment(text: str) -> int:
-    """A time that someone wrote, in microseconds: ISO 8601 with a zone, or epoch seconds."""
+    """Parse a time, ISO 8601 with a zone or epoch seconds, into microseconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -88,8 +96,8 @@ def _from_iso(text: str) -> float:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise WrongUse(
-            reason=f"{text!r} is not a time: write 2030-01-31T12:00:00Z, or epoch seconds"
+            reason=f"{text!r} is not a time: write 2030-01-31T12:00:00Z or epoch seconds"
         ) from None
     if found.tzinfo is None:
-        raise WrongUse(reason=f"{text!r} has no time zone: add Z, or an offset like +02:00")
+        raise WrongUse(reason=f"{text!r} has no time zone: add Z or an offset such as +02:00")
     return found.timestamp()

@@ -1,4 +1,4 @@
-"""Why a task is waiting: the question that other schedulers leave to guessing."""
+"""Explains why a task is waiting: the `why` of `task show`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 EVERYTHING = "*"
-FAR = 10_000
-"""Others are counted up to here."""
+COUNT_LIMIT = 10_000
+"""How many of the tasks ahead are counted."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the database knows of a task's waiting."""
+class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the database holds about a task that may be waiting."""
 
     id: int
     status: TaskState
@@ -37,17 +37,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     batch_id: int | None = None
     phase: Phase | None = None
-    queued: str | None = None
-    """A firing that waits for its turn: what was said when it was queued."""
-    free: bool = True
-    """Anyone may take it."""
+    queued_reason: str | None = None
+    """Why a firing is queued, if it waits for earlier runs of its job."""
+    is_unowned: bool = True
     paused: tuple[str, ...] = ()
-    known: bool = True
-    """A runner has announced that it can run this."""
+    is_served: bool = True
+    """Whether a runner has announced that it can run the task."""
     ahead: int = 0
+    """The number of due tasks before this one."""
 
 
-class DispatcherState(msgspec.Struct, frozen=True, kw_only=True):
+class DispatcherFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the dispatcher reports about its queue and its workers."""
 
     queue: QueueStatus
@@ -55,10 +55,10 @@ class DispatcherState(msgspec.Struct, frozen=True, kw_only=True):
     """The names of the workers that hold tasks, by task id."""
 
 
-def facts(tx: Tx, row: Row[Any]) -> Facts:
-    """Look at whatever may hold a task back."""
+def read_facts(tx: Tx, row: Row[Any]) -> TaskFacts:
+    """Read everything in the database that may hold a task back."""
     status = TaskState(row.status)
-    found = Facts(
+    facts = TaskFacts(
         id=row.id,
         status=status,
         type=row.type,
@@ -69,50 +69,50 @@ def facts(tx: Tx, row: Row[Any]) -> Facts:
         batch_id=row.batch_id,
     )
     if status not in DUE:
-        queued = status is TaskState.SCHEDULED and row.owner == store.tables.NOBODY
-        return msgspec.structs.replace(found, queued=row.info if queued else None)
-    waits = row.owner == 0 and row.due_at <= tx.now
+        is_queued = status is TaskState.SCHEDULED and row.owner == store.tables.NOBODY
+        return msgspec.structs.replace(facts, queued_reason=row.info if is_queued else None)
+    is_waiting = row.owner == 0 and row.due_at <= tx.now
     phases = {} if row.batch_id is None else store.batches.phases_of(tx, [row.batch_id])
     return msgspec.structs.replace(
-        found,
+        facts,
         phase=phases.get(row.batch_id),
-        free=row.owner == 0,
+        is_unowned=row.owner == 0,
         paused=tuple(store.pauses.current(tx, row.region)),
-        known=any(spec.key == found.key for spec in store.handlers.known(tx, row.region)),
-        ahead=store.scan.ahead_of(tx, row, FAR) if waits else 0,
+        is_served=any(spec.key == facts.key for spec in store.handlers.known(tx, row.region)),
+        ahead=store.scan.ahead_of(tx, row, COUNT_LIMIT) if is_waiting else 0,
     )
 
 
-def read_dispatcher_state(context: Context) -> DispatcherState | None:
-    """The dispatcher's state; None if it does not answer."""
+def ask_dispatcher(context: Context) -> DispatcherFacts | None:
+    """What the dispatcher knows; None if it does not answer."""
     try:
-        queue, workers = context.dispatcher.queue_status(), context.dispatcher.worker_statuses()
+        queue = context.dispatcher.queue_status()
+        workers = context.dispatcher.worker_statuses()
     except NotReachable:
         return None
     holders = {task_id: worker.name for worker in workers for task_id in worker.tasks}
-    return DispatcherState(queue=queue, holders=holders)
+    return DispatcherFacts(queue=queue, holders=holders)
 
 
-def explain(task: Facts, dispatcher: Callable[[], DispatcherState | None]) -> str | None:
-    """A sentence, or None for a task that is not waiting. The first reason that holds is given."""
+def explain(task: TaskFacts, ask_dispatcher: Callable[[], DispatcherFacts | None]) -> str | None:
+    """The first reason that applies, as a sentence; None for a task that is not waiting."""
     match task.status:
         case TaskState.SCHEDULED:
-            return task.queued or f"its firing is decided at {iso(task.due_at)}"
+            return task.queued_reason or f"its firing is decided at {iso(task.due_at)}"
         case TaskState.WAITING_CALLBACK:
             return f"it waits for its callback until {iso(task.due_at)}"
         case status if status not in DUE:
             return None
-    return _held_back(task) or _in_line(task, dispatcher())
+    return _reason_in_database(task) or _reason_in_queue(task, ask_dispatcher())
 
 
-def _held_back(task: Facts) -> str | None:
-    """Reasons that are in the database."""
+def _reason_in_database(task: TaskFacts) -> str | None:
     match task.phase:
         case Phase.LOADING:
             return f"its batch {task.batch_id} is still being loaded"
         case Phase.CANCEL:
             return f"its batch {task.batch_id} is being cancelled"
-    if not task.free:
+    if not task.is_unowned:
         return f"its batch {task.batch_id} is just being started"
     if task.due_at > task.now:
         seconds = (task.due_at - task.now) / 1e6
@@ -122,32 +122,32 @@ def _held_back(task: Facts) -> str | None:
         return "everything is paused: `drumline queue resume` lets it start"
     if task.type in task.paused:
         return f"its type is paused: `drumline queue resume {task.type}` lets it start"
-    if not task.known:
+    if not task.is_served:
         return f"no worker has ever announced that it can run {task.key}"
     return None
 
 
-def _in_line(task: Facts, state: DispatcherState | None) -> str:
-    """Nothing holds it back but others."""
-    if state is None:
+def _reason_in_queue(task: TaskFacts, dispatcher: DispatcherFacts | None) -> str:
+    """Only other tasks hold this one back."""
+    if dispatcher is None:
         return "the dispatcher does not answer; nothing starts without it"
-    queue = state.queue
+    queue = dispatcher.queue
     if queue.pool_size == 0:
         return "there is no worker"
-    if task.id in state.holders:
-        return f"{state.holders[task.id]} has it and is about to start it"
+    if task.id in dispatcher.holders:
+        return f"{dispatcher.holders[task.id]} has it and is about to start it"
     is_partition = task.key.startswith(f"{PARTITION_TARGET_TYPE}/")
     if is_partition and queue.partitions >= queue.partition_limit:
         return (
-            f"this node runs {queue.partitions} partitions of sweeps, "
-            f"its share is {queue.partition_limit}"
+            f"this node runs {queue.partitions} sweep partitions, and its limit is "
+            f"{queue.partition_limit}"
         )
-    others = f"more than {FAR}" if task.ahead >= FAR else str(task.ahead)
+    ahead = f"more than {COUNT_LIMIT}" if task.ahead >= COUNT_LIMIT else str(task.ahead)
     workers = f"{queue.free_workers} of {queue.pool_size} workers are free"
     if queue.length >= queue.capacity:
-        return f"the queue is full ({queue.length} tasks), {others} are ahead of it; {workers}"
+        return f"the queue is full ({queue.length} tasks), {ahead} are ahead of it; {workers}"
     if task.ahead:
-        return f"{others} are ahead of it; {workers}"
+        return f"{ahead} are ahead of it; {workers}"
     if queue.free_workers:
         return f"it is next; {workers}: it starts at once, or none of them can run {task.key}"
     return f"it is next; all {queue.pool_size} workers are busy"

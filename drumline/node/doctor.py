@@ -20,7 +20,7 @@ from drumline.domain import alarms
 from drumline.errors import DrumlineError, NotFound
 from drumline.handlers import import_check
 from drumline.node import run_dir, supervisor
-from drumline.web import listen
+from drumline.web import listener
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MB = 2**20
@@ -151,9 +151,9 @@ def http(settings: Settings) -> Findings:
     if run_dir.live_processes(settings.run_path, "gateway"):
         yield Finding("http", OK, f"the running gateway listens on {where}")
     else:
-        listen.bound(settings).close()
+        listener.open_listener(settings).close()
         yield Finding("http", OK, f"{where} is free")
-    if not listen.is_local(settings):
+    if not listener.is_local(settings):
         advice = "put a TLS proxy in front of it: the API token is sent unencrypted"
         yield Finding(
             "http", WARN, f"{settings.http_host} can be reached from other machines", advice

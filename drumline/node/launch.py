@@ -16,7 +16,7 @@ from drumline.errors import DrumlineError, NotReachable, WrongUse
 from drumline.handlers import import_check
 from drumline.node import run_dir, shutdown, supervisor
 from drumline.node.supervisor import Supervisor, SupervisorUnreachable
-from drumline.web import listen
+from drumline.web import listener
 
 Report = Callable[[str], object]
 
@@ -48,7 +48,7 @@ def prepare(settings: Settings, report: Report) -> str:
     for hook in settings.webhooks:
         alarms.webhook_secret(hook, os.environ)
     # A port that is taken is reported here, not only in the log of the gateway.
-    listen.bound(settings).close()
+    listener.open_listener(settings).close()
     if importing is not None:
         problems = import_check.found(importing).problems
         if problems:

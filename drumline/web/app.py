@@ -1,4 +1,4 @@
-"""The web interface of a node, made of its parts. Errors become answers here, once for all."""
+"""The web application of a node: its routes and its error handlers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from starlette.exceptions import HTTPException
 from drumline.command_layer.base import Context
 from drumline.errors import DrumlineError
 from drumline.web import metrics, probes, problems, reference, rest
-from drumline.web.token import Guard
+from drumline.web.api_tokens import TokenGuard
 
 THREADS = 8
-"""Each holds a connection to the database, and the pool has so many."""
+"""Each thread holds a database connection, and the pool has this many."""
 
 
 def make_app(context: Context) -> Starlette:
-    """Everything that is served over HTTP."""
-    guard = Guard(context)
+    """The application with all of its routes."""
+    guard = TokenGuard(context)
     app = Starlette(
         routes=[
             *probes.routes(context),
@@ -30,9 +30,9 @@ def make_app(context: Context) -> Starlette:
             *rest.routes(context, guard),
         ],
         exception_handlers={
-            DrumlineError: problems.refused,
-            HTTPException: problems.not_served,
-            Exception: problems.failed,
+            DrumlineError: problems.describe_error,
+            HTTPException: problems.describe_http_error,
+            Exception: problems.describe_failure,
         },
         lifespan=partial(_lifespan, context),
     )
@@ -46,8 +46,8 @@ async def _lifespan(context: Context, app: Starlette) -> AsyncIterator[None]:
     if not context.settings.webhooks:
         yield
         return
-    # Imported here: 7 MB that a node without webhooks need not hold.
-    from drumline.web.webhooks import delivering
+    # Imported here: it costs 7 MB, which a node without webhooks does not need.
+    from drumline.web.webhooks import deliver_in_background
 
-    async with delivering(context):
+    async with deliver_in_background(context):
         yield

@@ -1,4 +1,4 @@
-"""`/metrics`: what all processes of this node count, and what the database holds."""
+"""`/metrics`: the metrics of all processes of this node, and figures from the database."""
 
 from __future__ import annotations
 
@@ -23,36 +23,35 @@ from drumline.errors import DrumlineError
 from drumline.store.sweep import sweeps
 from drumline.store.task import backlog
 from drumline.system import procfs
-from drumline.web import listen
-from drumline.web.token import Guard
+from drumline.web import listener
+from drumline.web.api_tokens import TokenGuard
 
-FRESH_SECONDS = 1.0
+CACHE_SECONDS = 1.0
 _LIVE_GAUGE = re.compile(r"gauge_live[a-z]*_(\d+)\.db")
 
 
-def routes(context: Context, guard: Guard) -> list[Route]:
+def routes(context: Context, guard: TokenGuard) -> list[Route]:
     directory = context.settings.run_path / "metrics"
-    is_local = listen.is_local(context.settings)
-    stock = Stock(context)
+    is_local = listener.is_local(context.settings)
+    database_figures = DatabaseFigures(context)
 
-    def collected() -> bytes:
-        forget_dead(directory)
+    def collect() -> bytes:
+        remove_gauges_of_dead_processes(directory)
         registry = CollectorRegistry()
         MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
-        registry.register(stock)
+        registry.register(database_figures)
         return generate_latest(registry)
 
     async def metrics(request: Request) -> Response:
         if not is_local:
             await guard.require(request, Role.READ)
-        return Response(await run_in_threadpool(collected), media_type=CONTENT_TYPE_LATEST)
+        return Response(await run_in_threadpool(collect), media_type=CONTENT_TYPE_LATEST)
 
     return [Route("/metrics", metrics)]
 
 
-def forget_dead(directory: Path) -> None:
-    """A gauge says how things are, and for a dead process they are no longer. What it counted
-    stays: counters never go back."""
+def remove_gauges_of_dead_processes(directory: Path) -> None:
+    """Remove the gauges of dead processes. Their counters stay: counters never decrease."""
     pids = {
         int(match[1]) for file in directory.iterdir() if (match := _LIVE_GAUGE.match(file.name))
     }
@@ -61,56 +60,58 @@ def forget_dead(directory: Path) -> None:
             mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]
 
 
-Counted = tuple[int, dict[str, int], dict[str, int], float]
+Figures = tuple[int, dict[str, int], dict[str, int], float]
 
 
-class Stock(Collector):
-    """What is still to be done, read from the database at most once a second."""
+class DatabaseFigures(Collector):
+    """The backlog, the unfinished batches and the sweeps, read at most once per second."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lock = threading.Lock()
-        self._counted: Counted | None = None
-        self._at = -FRESH_SECONDS
+        self._figures: Figures | None = None
+        self._read_at = -CACHE_SECONDS
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        counted = self._count()
+        figures = self._read()
         reachable = GaugeMetricFamily("drumline_database_up", "Whether the database answers.")
-        reachable.add_metric([], 0 if counted is None else 1)
+        reachable.add_metric([], 0 if figures is None else 1)
         yield reachable
-        if counted is None:
-            return  # no figure is better than an old one
-        batches = GaugeMetricFamily("drumline_batches_unfinished", "Batches that are not over.")
-        batches.add_metric([], counted[0])
+        if figures is None:
+            return  # stale figures would mislead
+        batches = GaugeMetricFamily("drumline_batches_unfinished", "Unfinished batches.")
+        batches.add_metric([], figures[0])
         yield batches
         tasks = GaugeMetricFamily(
             "drumline_backlog", "Unfinished tasks in the database.", labels=["status"]
         )
-        for status, n in counted[1].items():
+        for status, n in figures[1].items():
             tasks.add_metric([status], n)
         yield tasks
         states = GaugeMetricFamily("drumline_sweeps", "Sweeps by state.", labels=["state"])
-        for state, n in counted[2].items():
+        for state, n in figures[2].items():
             states.add_metric([state], n)
         yield states
-        speed = GaugeMetricFamily("drumline_sweep_speed", "Items a second of all that run.")
-        speed.add_metric([], counted[3])
+        speed = GaugeMetricFamily(
+            "drumline_sweep_speed", "Items per second over all running sweeps."
+        )
+        speed.add_metric([], figures[3])
         yield speed
 
     def describe(self) -> list[GaugeMetricFamily]:
-        return []  # else registering would ask the database
+        return []  # registering must not query the database
 
-    def _count(self) -> Counted | None:
+    def _read(self) -> Figures | None:
         with self._lock:
-            if time.monotonic() - self._at >= FRESH_SECONDS:
+            if time.monotonic() - self._read_at >= CACHE_SECONDS:
                 region = self._context.settings.region
                 try:
                     database = self._context.db
-                    self._counted = database.read(
+                    self._figures = database.read(
                         lambda tx: (*backlog.count(tx, region), *sweeps.activity(tx, region)),
                         tries=1,
                     )
                 except DrumlineError:
-                    self._counted = None
-                self._at = time.monotonic()
-            return self._counted
+                    self._figures = None
+                self._read_at = time.monotonic()
+            return self._figures

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: what a load balancer or a person asks first."""
+"""`/healthz` and `/readyz`, for load balancers and people."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from drumline.node import readiness
 
 def routes(context: Context) -> list[Route]:
     async def healthz(request: Request) -> JSONResponse:
-        """The process lives and answers."""
+        """The process answers."""
         return JSONResponse({"alive": True})
 
     def readyz(request: Request) -> JSONResponse:
-        """Work can be taken and done; if not, why not."""
+        """Whether the node is ready for work; if not, why."""
         missing = readiness.missing(context)
         return JSONResponse(
             {"ready": not missing, "missing": missing}, status_code=503 if missing else 200

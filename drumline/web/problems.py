@@ -1,4 +1,4 @@
-"""Errors as answers, the same for everything that is served: RFC 9457, problem+json."""
+"""Errors as responses: problem+json (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ class BadBody(DrumlineError):
 
 
 class BodyTooLarge(DrumlineError):
-    """The body has more than {limit} bytes: send it in parts."""
+    """The body has more than {limit} bytes: split the request."""
 
     http_status = 413
 
 
 class NotJson(DrumlineError):
-    """The body must be JSON, with Content-Type: application/json; it is {found}."""
+    """The body must be JSON, with Content-Type: application/json; the type is {found}."""
 
     http_status = 415
 
 
-def refused(request: Request, error: Exception) -> JSONResponse:
-    """One of our own errors."""
+def describe_error(request: Request, error: Exception) -> JSONResponse:
+    """The response to a DrumlineError."""
     if not isinstance(error, DrumlineError):
-        return failed(request, error)
+        return describe_failure(request, error)
     members = {name: value for name, value in error.details.items() if name in ("field", "index")}
     headers = CHALLENGE if error.http_status == HTTPStatus.UNAUTHORIZED else None
     return problem(error.http_status, URN + error.code, str(error), members, headers)
 
 
-def not_served(request: Request, error: Exception) -> JSONResponse:
-    """No such path, or not by this method."""
+def describe_http_error(request: Request, error: Exception) -> JSONResponse:
+    """The response to a path that does not exist or does not allow the method."""
     if not isinstance(error, HTTPException):
-        return failed(request, error)
+        return describe_failure(request, error)
     detail = f"{request.method} {request.url.path} is not served"
     allowed = (error.headers or {}).get("Allow")
     if allowed:
@@ -57,9 +57,9 @@ def not_served(request: Request, error: Exception) -> JSONResponse:
     return problem(error.status_code, "about:blank", detail, {}, error.headers)
 
 
-def failed(request: Request, error: Exception) -> JSONResponse:
-    """What is not ours is not explained to strangers."""
-    log.error("A request failed.", action="request_failed", path=request.url.path, exc_info=error)
+def describe_failure(request: Request, error: Exception) -> JSONResponse:
+    """The response to any other error. It has no details: a traceback may hold secrets."""
+    log.error("Request failed", action="request_failed", path=request.url.path, exc_info=error)
     return problem(500, "about:blank", "an internal error; see the log", {})
 
 

@@ -1,4 +1,4 @@
-"""`/api/openapi.json`, and the same as a page for people at `/api/docs`. It loads nothing."""
+"""`/api/openapi.json`, and the same as a page at `/api/docs`, which loads no other files."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def routes() -> list[Route]:
     def as_page(request: Request) -> Response:
         return Response(page(), headers=HEADERS, media_type="text/html")
 
-    def from_start(request: Request) -> Response:
+    def redirect(request: Request) -> Response:
         return RedirectResponse(PAGE)
 
-    return [Route("/", from_start), Route("/api/openapi.json", as_json), Route(PAGE, as_page)]
+    return [Route("/", redirect), Route("/api/openapi.json", as_json), Route(PAGE, as_page)]
 
 
 @cache
 def page() -> str:
-    """The document as one page, drawn here: a browser needs nothing else for it."""
+    """The document as one HTML page."""
     document = openapi.document()
     info = document["info"]
     by_tag: dict[str, list[str]] = {}
@@ -95,8 +95,8 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     if "requestBody" in operation:
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
         parts.append(f"<h4>Body</h4>{_members(schema)}")
-    answers = ", ".join(_answer(*one) for one in operation["responses"].items())
-    parts.append(f"<h4>Answers</h4><p>{answers}</p>")
+    responses = ", ".join(_response(*item) for item in operation["responses"].items())
+    parts.append(f"<h4>Responses</h4><p>{responses}</p>")
     return (
         f'<details id="{operation["operationId"]}"><summary>'
         f'<b class="{method}">{method.upper()}</b><code>{escape(path)}</code>'
@@ -104,7 +104,7 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     )
 
 
-def _answer(status: str, response: dict[str, Any]) -> str:
+def _response(status: str, response: dict[str, Any]) -> str:
     (content,) = response["content"].values()
     kind = f": {_type(content['schema'])}" if status.startswith("2") else ""
     return f"{status} {escape(response['description'].rstrip('.'))}{kind}"
@@ -134,7 +134,7 @@ def _row(name: str, kind: str, place: str, words: str) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """A schema in a few words."""
+    """A schema in a few words, as HTML."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#schema-{name}">{name}</a>'

@@ -1,4 +1,4 @@
-"""The REST door: a request becomes a command, its answer or its error becomes a response."""
+"""The REST front end: makes a command of a request, and a response of its answer."""
 
 from __future__ import annotations
 
@@ -16,68 +16,73 @@ from starlette.routing import Route
 
 from drumline import commands
 from drumline.client.control import new_request_id
-from drumline.command_layer import audit_trail, execute
+from drumline.command_layer import audit_trail
 from drumline.command_layer.base import Context
-from drumline.web import arguments
-from drumline.web.callbacks import callback_token
+from drumline.command_layer.execute import execute
+from drumline.web import request_arguments
+from drumline.web.api_tokens import TokenGuard
+from drumline.web.callback_token import read_callback_token
 from drumline.web.routes import PREFIX, TABLE, Endpoint
-from drumline.web.token import Guard
 
-DOOR = "rest"
+FRONT_END = "rest"
 
-Serve = Callable[[Request], Coroutine[Any, Any, Response]]
+Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def routes(context: Context, guard: Guard) -> list[Route]:
-    """One route a path, so that a wrong method is told the right ones."""
-    by_path: dict[str, dict[str, Serve]] = defaultdict(dict)
+def routes(context: Context, guard: TokenGuard) -> list[Route]:
+    """One route for each path, so that 405 names the methods that the path allows."""
+    by_path: dict[str, dict[str, Handle]] = defaultdict(dict)
     for endpoint in TABLE:
-        by_path[PREFIX + endpoint.path][endpoint.method] = _served(endpoint, context, guard)
-    # A fixed word in a path goes before a parameter at the same place.
-    ordered = sorted(by_path.items(), key=lambda one: one[0].count("{"))
-    return [Route(path, _by_method(ways), methods=[*ways]) for path, ways in ordered]
+        handle = _make_handler(endpoint, context, guard)
+        by_path[PREFIX + endpoint.path][endpoint.method] = handle
+    # Paths with fewer parameters first: a literal segment wins over a parameter in its place.
+    ordered = sorted(by_path.items(), key=lambda item: item[0].count("{"))
+    return [Route(path, _by_method(handlers), methods=[*handlers]) for path, handlers in ordered]
 
 
-def _by_method(ways: dict[str, Serve]) -> Serve:
-    async def serve(request: Request) -> Response:
+def _by_method(handlers: dict[str, Handle]) -> Handle:
+    async def handle(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        return await ways[method](request)
+        return await handlers[method](request)
 
-    return serve
+    return handle
 
 
-def _served(endpoint: Endpoint, context: Context, guard: Guard) -> Serve:
+def _make_handler(endpoint: Endpoint, context: Context, guard: TokenGuard) -> Handle:
     kind = commands.by_name(endpoint.command)
-    strict = arguments.takes_body(endpoint, kind)
-    here = replace(context, door=DOOR)
+    has_body = request_arguments.takes_body(endpoint, kind)
+    rest_context = replace(context, door=FRONT_END)
 
-    async def serve(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         request_id = request.headers.get("idempotency-key") or new_request_id()
-        more: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        caller = rest_context
         if endpoint.role is None:
-            more["token"] = callback_token(request)
-            by = here
+            extra["token"] = read_callback_token(request)
         else:
-            holder = await guard.holder(request)
-            by = replace(here, actor=holder.name)
+            holder = await guard.identify(request)
+            caller = replace(rest_context, actor=holder.name)
             if not holder.role.covers(endpoint.role):
-                error = guard.too_small(holder, endpoint.role)
-                said = request.path_params
-                await run_in_threadpool(audit_trail.note_refused, kind, said, error, request_id, by)
+                error = guard.refuse_role(holder, endpoint.role)
+                await run_in_threadpool(
+                    audit_trail.record_refusal,
+                    kind, request.path_params, error, request_id, caller,
+                )  # fmt: skip
                 raise error
-        body = await arguments.read_body(request, endpoint) if strict else None
-        said = arguments.of_request(request, endpoint, kind, body) | more
-        answer = await run_in_threadpool(execute.execute, kind, said, request_id, by, strict=strict)
-        return _response(request, endpoint, answer)
+        body = await request_arguments.read_body(request, endpoint) if has_body else None
+        arguments = request_arguments.collect(request, endpoint, kind, body) | extra
+        answer = await run_in_threadpool(
+            execute, kind, arguments, request_id, caller, strict=has_body
+        )
+        return _make_response(request, endpoint, answer)
 
-    return serve
+    return handle
 
 
-def _response(request: Request, endpoint: Endpoint, answer: dict[str, Any]) -> Response:
+def _make_response(request: Request, endpoint: Endpoint, answer: dict[str, Any]) -> Response:
     headers = {}
     if endpoint.created:
-        where = endpoint.created.format_map(answer)
-        headers["Location"] = PREFIX + quote(where)
+        headers["Location"] = PREFIX + quote(endpoint.created.format_map(answer))
     if endpoint.tagged:
         headers["ETag"] = f'"{answer["version"]}"'
     if answer.get("next") is not None and endpoint.method == "GET":
@@ -90,9 +95,9 @@ def _response(request: Request, endpoint: Endpoint, answer: dict[str, Any]) -> R
     )
 
 
-def _next_page(request: Request, endpoint: Endpoint, place: Any) -> str:
-    """The same list from where this page ends: below it if the newest come first."""
-    known = arguments.fields(commands.by_name(endpoint.command))
-    cursor = "before" if "before" in known else "after"
-    pairs = [pair for pair in request.query_params.multi_items() if pair[0] != cursor]
-    return f"{quote(request.url.path)}?{urlencode([*pairs, (cursor, place)])}"
+def _next_page(request: Request, endpoint: Endpoint, cursor: Any) -> str:
+    """The URL of the next page: `before` the cursor, or `after` it in an ascending list."""
+    known = request_arguments.fields(commands.by_name(endpoint.command))
+    name = "before" if "before" in known else "after"
+    pairs = [pair for pair in request.query_params.multi_items() if pair[0] != name]
+    return f"{quote(request.url.path)}?{urlencode([*pairs, (name, cursor)])}"

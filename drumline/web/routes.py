@@ -1,8 +1,7 @@
-"""The REST interface as a table: which request is which command, and who may send it.
+"""The table of REST endpoints: the command and the required role of each.
 
-A line here is all that a command needs to be reached over HTTP: its fields are the path's and the
-query's parameters or the body's members, checked where every door has them checked, and the
-OpenAPI document is made of them.
+A line here is all that a command needs to be available over HTTP. Its fields are the parameters of
+the path and the query or the members of the body, and the OpenAPI document is derived from them.
 """
 
 from __future__ import annotations
@@ -15,31 +14,31 @@ from drumline.domain.roles import Role
 
 PREFIX = "/api/v1"
 BODY_LIMIT = 2 * 1024 * 1024
-"""Bytes in a body. The largest parameter that is taken has half of it."""
+"""Bytes in a body; twice the limit of a parameter."""
 LARGE_LIMIT = 4 * 1024 * 1024
-"""Of one with many tasks. It takes the gateway from 70 MB to 96; one of 8 MB took it to 107."""
+"""For bodies with many tasks. 4 MB raise the gateway's memory from 70 to 96 MB, 8 MB to 107."""
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 READ, OPERATE, ADMIN = Role.READ, Role.OPERATE, Role.ADMIN
 
 
 class Endpoint(NamedTuple):
-    """One request that can be made."""
+    """A method and a path, and the command that they run."""
 
     method: str
     path: str
     command: str
     role: Role | None
-    """None: whoever comes shows another token than ours (see `callbacks`)."""
+    """None: the request needs a callback token in place of an API token."""
     created: str = ""
-    """Where that is which it creates, filled with its answer: 201 and a Location."""
+    """The path of the created resource, filled from the answer; responds with 201 and Location."""
     names: Mapping[str, str] = NO_NAMES
-    """What fields are called here, where that is not their name."""
+    """Members of the body that differ from the names of their fields, by field."""
     body: str = ""
-    """The field that the whole body is, if it is one."""
+    """The field that takes the whole body, if any."""
     body_limit: int = BODY_LIMIT
     tagged: bool = False
-    """The answer's version is its ETag."""
+    """The ETag of the response is the version in the answer."""
 
 
 BATCH_NAME = MappingProxyType({"batch_name": "name"})

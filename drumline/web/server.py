@@ -1,4 +1,4 @@
-"""uvicorn, set up for a node: quiet, bounded, and stopped from another thread."""
+"""uvicorn, configured for a node: no logs, bounded concurrency, a thread-safe stop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from contextlib import suppress
 import uvicorn
 from starlette.types import ASGIApp
 
-GOODBYE_SECONDS = 3
+SHUTDOWN_SECONDS = 3
 TICK_SECONDS = 1.0
-WAITING_MOST = 200
+MAX_CONCURRENCY = 200
 
 
 class Server(uvicorn.Server):
-    """It looks up once a second for the date it sends, not ten times: an idle node is to be idle,
-    and those looks were most of what an idle gateway cost."""
+    """Ticks once per second, where uvicorn ticks ten times for its Date header.
+
+    These ticks were most of the CPU time of an idle gateway.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(
@@ -28,8 +30,8 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=WAITING_MOST,
-                timeout_graceful_shutdown=GOODBYE_SECONDS,
+                limit_concurrency=MAX_CONCURRENCY,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             )
         )
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -40,10 +42,10 @@ class Server(uvicorn.Server):
         self.run(sockets=[listener])
 
     def stop(self) -> None:
-        """From any thread: let what is being answered be answered, for a moment, and end."""
+        """Stop after the current requests or SHUTDOWN_SECONDS. May be called from any thread."""
         self.should_exit = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has ended already
+            with suppress(RuntimeError):  # the loop has ended already
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     async def main_loop(self) -> None:

@@ -1,6 +1,6 @@
-"""The delivery of alarms, in the gateway's event loop: it holds up nobody else.
+"""Delivers alarms to webhooks, in the event loop of the gateway's web server.
 
-Every node of a region delivers; a row that one has taken the others leave alone for `LEASE`.
+Every node of a region delivers; a node leases the rows that it delivers for `LEASE` seconds.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ log = structlog.get_logger()
 
 TIMEOUT = 10.0
 LEASE = 30.0
-"""Seconds; longer than a delivery and the note of it can take."""
-AT_ONCE = 16
+"""Seconds; longer than a delivery and the write of its result can take."""
+MAX_DELIVERIES = 16
 POLL_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def delivering(context: Context) -> AsyncIterator[None]:
-    """Deliver in the background, as long as this goes on."""
-    deliverer = Deliverer(context)
+async def deliver_in_background(context: Context) -> AsyncIterator[None]:
+    """Deliver alarms in the background inside the context."""
+    deliverer = WebhookDeliverer(context)
     work = asyncio.create_task(deliverer.run())
     try:
         yield
@@ -54,8 +54,8 @@ async def delivering(context: Context) -> AsyncIterator[None]:
         await deliverer.close()
 
 
-class Deliverer:
-    """Must be made inside the loop that it is used in."""
+class WebhookDeliverer:
+    """Delivers alarms until it is cancelled. Must be created inside its event loop."""
 
     def __init__(self, context: Context) -> None:
         settings = context.settings
@@ -80,18 +80,22 @@ class Deliverer:
     async def run(self) -> None:
         while True:
             try:
-                rows = await run_in_threadpool(self._take)
+                rows = await run_in_threadpool(self._lease)
             except StoreUnavailable as error:
-                log.warning("Alarms wait for the database.", action="alarms_wait", error=str(error))
+                log.warning(
+                    "Database unavailable; alarms are delayed",
+                    action="alarms_wait",
+                    error=str(error),
+                )
                 rows = []
             if rows:
                 await asyncio.gather(*map(self._deliver, rows))
             else:
                 await asyncio.sleep(POLL_SECONDS)
 
-    def _take(self) -> list[Row[Any]]:
+    def _lease(self) -> list[Row[Any]]:
         names = list(self._hooks)
-        find = partial(alarms.due, region=self._region, hooks=names, limit=AT_ONCE)
+        find = partial(alarms.due, region=self._region, hooks=names, limit=MAX_DELIVERIES)
         rows = self._database.read(find)
         return self._database.write(lambda tx: alarms.take(tx, rows, LEASE)) if rows else []
 
@@ -100,27 +104,27 @@ class Deliverer:
         problem = await self._send(hook, row)
         tries = row.tries + 1
         if problem is None:
-            result, note = "delivered", partial(alarms.delivered, row=row)
+            result, write = "delivered", partial(alarms.delivered, row=row)
         elif tries < self._tries:
             wait = retry_delay(tries, random.random())
-            result, note = "failed", partial(alarms.put_back, row=row, seconds=wait, error=problem)
+            result, write = "failed", partial(alarms.put_back, row=row, seconds=wait, error=problem)
         else:
-            result, note = "given_up", partial(alarms.give_up, row=row, error=problem)
+            result, write = "given_up", partial(alarms.give_up, row=row, error=problem)
         metrics.webhooks.labels(result).inc()
         if problem is not None:
-            log.warning("An alarm was not delivered.", action=f"alarm_{result}", webhook=hook.name,
+            log.warning("Alarm not delivered", action=f"alarm_{result}", webhook=hook.name,
                         event_id=row.event_id, tries=tries, error=problem)  # fmt: skip
-        with suppress(StoreUnavailable):  # it is told once more, under the same id
-            await run_in_threadpool(self._note, note)
+        with suppress(StoreUnavailable):  # it is delivered once more, with the same id
+            await run_in_threadpool(self._write, write)
 
-    def _note(self, work: partial[bool]) -> None:
-        def write(tx: Tx) -> bool:
-            return work(tx)
+    def _write(self, write: partial[bool]) -> None:
+        def transaction(tx: Tx) -> bool:
+            return write(tx)
 
-        self._database.write(write)
+        self._database.write(transaction)
 
     async def _send(self, hook: Webhook, row: Row[Any]) -> str | None:
-        """One request on the wire; what was wrong with it, if anything."""
+        """Send one request. Returns what went wrong, if anything did."""
         body, now = row.body.encode(), int(time.time())
         headers = {
             "Content-Type": "application/json",
@@ -135,5 +139,5 @@ class Deliverer:
             ) as response:
                 ok = 200 <= response.status < 300
                 return None if ok else f"{hook.url} answered {response.status}"
-        except (ClientError, OSError, DrumlineError) as error:  # a TimeoutError is an OSError, too
+        except (ClientError, OSError, DrumlineError) as error:  # a TimeoutError is an OSError
             return f"{hook.url}: {error or type(error).__name__}"

@@ -101,14 +101,14 @@ def test_people_read_before_and_after(stack: Stack) -> None:
         "--az", "z", "--param", '{"level": 3}',
     )  # fmt: skip
     assert done.stdout.splitlines() == [
-        "dry run: 2 tasks of type lamp.on on lamp; nothing was done",
+        "dry run: 2 tasks of type lamp.on on lamp; nothing was changed",
         "dark:",
         '  before  {"lit":false,"az":"z"}',
         '  after   {"level":3}',
         "lit:",
         '  before  {"lit":true,"az":"z"}',
         '  after   {"level":3}',
-        "  it is so already and would be left alone",
+        "  already done; the handler would change nothing",
     ]
     assert untouched(stack)
 

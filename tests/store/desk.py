@@ -78,8 +78,8 @@ class Desk:
     ) -> dict[str, Any]:
         command = commands.read(commands.by_name(command_name), arguments)
         answer = commands.run_command(command, request_id or new_request_id(), self.context)
-        msgspec.msgpack.encode(answer)  # it travels
-        return answer
+        sent: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(answer))
+        return sent
 
     def count(self, table: Any) -> int:
         return self.database.read(

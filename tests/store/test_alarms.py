@@ -287,7 +287,7 @@ def test_a_crash_in_the_middle_tells_it_again_under_the_same_id(
         listening(ops)
         event_id = tell(world)
         with monkeypatch.context() as patch:
-            patch.setattr(webhooks.Deliverer, "_note", lambda *_: None)
+            patch.setattr(webhooks.WebhookDeliverer, "_write", lambda *_: None)
             with Site(context_for(world.database, ops)):
                 wait_until(lambda: receiver.told, "the first delivery")
         (row,) = outbox(world)

@@ -37,7 +37,7 @@ def test_force_may_follow_a_cancel_that_was_too_polite(desk: Desk, world: World)
     batch_id = submitted(desk)
     world.acquire(world.keeper(), world.members(batch_id)[:1])
     desk("batch.cancel", batch_id=batch_id)
-    with pytest.raises(Conflict, match="1 of its tasks still run"):
+    with pytest.raises(Conflict, match="1 of its tasks are running"):
         desk("batch.cancel", batch_id=batch_id)
     desk("batch.cancel", batch_id=batch_id, force=True)
     assert world.rows(task)[0].stop == 2
@@ -66,7 +66,7 @@ def test_cancel_stops_a_load(desk: Desk, world: World) -> None:
     batch_id = loading(desk)
     desk("batch.cancel", batch_id=batch_id)
     assert world.statuses(batch_id) == ["cancel"] * 3
-    with pytest.raises(Conflict, match="not being loaded"):
+    with pytest.raises(Conflict, match="no longer being loaded"):
         desk("batch.load", batch_id=batch_id, count=1)
     assert desk("batch.show", batch_id=batch_id)["finished"]
     world.check_laws()

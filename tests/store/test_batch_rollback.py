@@ -73,8 +73,8 @@ def test_a_run_and_a_rollback_that_begin_at_once_exclude_each_other(
     [
         (["waiting_callback", "success"], Phase.FORWARD, "still running"),
         (["pending"], Phase.LOADING, "being loaded"),
-        (["rollback_pending"], Phase.ROLLBACK, "already in its rollback: rollback_running"),
-        (["rollback_success"], Phase.ROLLBACK, "already in its rollback: rollback_success"),
+        (["rollback_pending"], Phase.ROLLBACK, "already being rolled back: rollback_running"),
+        (["rollback_success"], Phase.ROLLBACK, "already being rolled back: rollback_success"),
         (["rollback_fail"], Phase.ROLLBACK, "`batch retry`"),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_actor_is_the_creator_if_nobody_else_is_named(desk: Desk) -> None:
         ({"type": "nobody.can"}, UnknownHandler, "nobody.can"),
         ({"target_type": "elsewhere"}, UnknownHandler, "elsewhere"),
         ({"count": 0}, WrongUse, "at least one target"),
-        ({"targets": [{"target_id": "a"}]}, WrongUse, "a list of them, or a count"),
+        ({"targets": [{"target_id": "a"}]}, WrongUse, "either targets or a count"),
         ({"region": "mars"}, WrongUse, "'mars'"),
         ({"batch_name": ""}, WrongUse, "batch_name"),
         ({"priority": 10}, WrongUse, "priority"),
@@ -116,7 +116,7 @@ def test_a_batch_that_has_started_takes_no_more(desk: Desk) -> None:
         ("batch.load", {"count": 1}),
         ("batch.discard", {}),
     ):
-        with pytest.raises(Conflict, match="not being loaded"):
+        with pytest.raises(Conflict, match="no longer being loaded"):
             desk(command, batch_id=batch_id, **arguments)
     assert desk.count(task) == 3
 
@@ -147,7 +147,7 @@ def test_a_discard_that_died_half_way_is_finished_by_whoever_finds_it(
     with crash_after(desk.database, commits=2), pytest.raises(Crash):
         desk("batch.discard", batch_id=batch_id)
     assert desk.count(task) == 3
-    with pytest.raises(Conflict, match="not being loaded"):
+    with pytest.raises(Conflict, match="no longer being loaded"):
         desk("batch.load", batch_id=batch_id, count=1)
     operations.run_operation(desk.database, batch_id)
     assert (desk.count(task), desk.count(batch)) == (0, 0)

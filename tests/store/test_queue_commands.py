@@ -14,7 +14,7 @@ def test_a_pause_stays_until_it_is_undone(desk: Desk) -> None:
     assert desk("queue.pause") == {"paused": ["*", SPEC.type]}
     assert desk("queue.show")["paused"] == ["*", SPEC.type]
     assert desk("queue.resume") == {"paused": [SPEC.type]}
-    with pytest.raises(Conflict, match="as a whole is not paused; paused: type"):
+    with pytest.raises(Conflict, match="the whole queue is not paused; paused: type"):
         desk("queue.resume")
     assert desk("queue.resume", type=SPEC.type) == {"paused": []}
     assert desk.rings == 5

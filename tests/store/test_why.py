@@ -45,7 +45,7 @@ def test_why_nobody_can_run_it(desk: Desk, world: World) -> None:
 
 
 def test_a_crowd_ahead_is_not_counted_to_its_end(desk: Desk, monkeypatch: Any) -> None:
-    monkeypatch.setattr(why_waiting, "FAR", 3)
+    monkeypatch.setattr(why_waiting, "COUNT_LIMIT", 3)
     submitted(desk, count=5, priority=8)
     task_id = desk("task.schedule", type=SPEC.type)["task_id"]
     assert whys(desk, task_id).startswith("more than 3 are ahead of it")

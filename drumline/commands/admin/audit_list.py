@@ -1,19 +1,17 @@
-"""`drumline audit list`: who did what, when, through which door, and what came of it."""
+"""`drumline audit list`: the audit trail, the newest entries first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, paging, terminal
 from drumline.command_layer import store
-from drumline.command_layer.base import Context, QueryCommand
+from drumline.command_layer.answers import Answer, Moment
+from drumline.command_layer.base import Context
 from drumline.command_layer.fields import (
-    PAGE_LIMIT,
-    Id,
-    Limit,
     Text64,
     Text128,
     Text255,
@@ -21,32 +19,57 @@ from drumline.command_layer.fields import (
     iso,
     moment,
 )
+from drumline.command_layer.paging import PageQuery
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-COLUMNS = ("actor", "door", "command", "subject", "result", "reason", "request_id")
+
+class AuditLine(Answer, frozen=True, kw_only=True):
+    """A change that was made or refused."""
+
+    id: int
+    at: Moment
+    actor: str
+    """The name of a token, or a user of the CLI."""
+    door: Literal["control", "rest"]
+    """The front end that the command came through: `control` is the control socket."""
+    command: str
+    subject: str
+    """What the command acted on, such as `job 12`."""
+    result: str
+    """`done`, or the name of an error."""
+    reason: str | None
+    """The message of the error."""
+    request_id: str
+    arguments: dict[str, Any]
+    """Masked and truncated."""
 
 
-class AuditList(QueryCommand, frozen=True, kw_only=True):
+class AuditPage(Answer, frozen=True, kw_only=True):
+    """A page of the audit trail, the newest entries first."""
+
+    audit: list[AuditLine]
+    next: int | None
+    """The `before` of the next page."""
+
+
+class AuditList(PageQuery, frozen=True, kw_only=True):
     name: ClassVar[str] = "audit.list"
 
     actor: Text128 | None = None
-    """A token's name, or a user of the command line."""
+    """Only changes by this token or user of the CLI."""
     command: Text64 | None = None
-    """As in `job.update`."""
+    """Only this command, such as `job.update`."""
     subject: Text255 | None = None
-    """As in `job 12`."""
+    """Only changes of this subject, such as `job 12`."""
     result: Text64 | None = None
-    """`done`, or the name of an error."""
+    """Only this result: `done`, or the name of an error."""
     since: Annotated[str, Meta(max_length=64)] | None = None
-    """ISO 8601 with a zone, or epoch seconds."""
-    before: Id | None = None
-    """The last one of the previous page."""
-    limit: Limit = 50
+    """Only changes at or after this time: ISO 8601 with a zone, or epoch seconds."""
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> AuditPage:
         rows = context.db.read(
             lambda tx: store.audit.listed(
                 tx,
@@ -60,10 +83,7 @@ class AuditList(QueryCommand, frozen=True, kw_only=True):
                 limit=self.limit,
             )
         )
-        return {
-            "audit": [_described(row) for row in rows],
-            "next": rows[-1].id if len(rows) == self.limit else None,
-        }
+        return AuditPage(audit=[_describe(row) for row in rows], next=self.next_page(rows))
 
     def _since(self) -> int | None:
         try:
@@ -72,13 +92,19 @@ class AuditList(QueryCommand, frozen=True, kw_only=True):
             raise WrongUse(field="since", reason=str(error)) from None
 
 
-def _described(row: Row[Any]) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "at": iso(row.at),
-        **{name: row._mapping[name] for name in COLUMNS},
-        "arguments": from_json(row.arguments),
-    }
+def _describe(row: Row[Any]) -> AuditLine:
+    return AuditLine(
+        id=row.id,
+        at=iso(row.at),
+        actor=row.actor,
+        door=row.door,
+        command=row.command,
+        subject=row.subject,
+        result=row.result,
+        reason=row.reason,
+        request_id=row.request_id,
+        arguments=from_json(row.arguments),
+    )
 
 
 @groups.audit.command(
@@ -89,17 +115,25 @@ def _described(row: Row[Any]) -> dict[str, Any]:
         drumline audit list --actor ci --command batch.submit --json
     """,
 )
-@click.option("--actor", type=terminal.text(128), help="A token's name, or a user here.")
-@click.option("--command", type=terminal.text(64), help="As in job.update.")
-@click.option("--subject", type=terminal.text(255), help="As in 'job 12'.")
-@click.option("--result", type=terminal.text(64), help="done, or the name of an error.")
-@click.option("--since", type=terminal.point_in_time, metavar="TIME", help="Then or later.")
-@click.option("--before", type=groups.ID, metavar="ID", help="Only older ones than this entry.")
-@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True)
+@click.option("--actor", type=terminal.text(128), help="Only changes by this token or user.")
+@click.option("--command", type=terminal.text(64), help="Only this command, such as job.update.")
+@click.option(
+    "--subject", type=terminal.text(255), help="Only changes of this subject, such as 'job 12'."
+)
+@click.option(
+    "--result", type=terminal.text(64), help="Only this result: done, or the name of an error."
+)
+@click.option(
+    "--since",
+    type=terminal.point_in_time,
+    metavar="TIME",
+    help="Only changes at or after this time.",
+)
+@paging.options("entries")
 def list_(**options: Any) -> None:
-    """List what was changed or refused, the newest first."""
-    found = terminal.ask("audit.list", options)
+    """List the changes that were made or refused, the newest first."""
+    page = terminal.ask("audit.list", options)
     names = ("id", "at", "actor", "door", "command", "subject", "result", "reason")
-    rows = [[one[name] for name in names] for one in found["audit"]]
-    terminal.table(found, names, rows, nothing="Nothing was changed.")
-    terminal.more(found["next"])
+    rows = [[entry[name] for name in names] for entry in page["audit"]]
+    terminal.table(page, names, rows, nothing="There are no such entries.")
+    terminal.more(page["next"])

@@ -1,12 +1,13 @@
-"""What a target says of a run that waits for it. Comes in over HTTP, with the run's own token."""
+"""Receives the callback of a run over HTTP, authenticated by the run's own token."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from drumline.command_layer import store
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
 from drumline.domain.jobs.callback import Callback
@@ -17,8 +18,19 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 
+class CallbackReceived(Answer, frozen=True, kw_only=True):
+    """What was done with the callback."""
+
+    task_id: int
+    done: Literal["done", "kept", "noted"]
+    """`done`: the run has ended. `kept`: stored until the run waits for it. `noted`: progress."""
+
+
 class CallbackReceive(ChangeCommand, frozen=True, kw_only=True):
-    """A token is good for one attempt of one run, and is used up by success or failure."""
+    """Report the success, the failure or the progress of a run that waits for a callback.
+
+    A token is valid for one attempt of one run, until success or failure is reported.
+    """
 
     name: ClassVar[str] = "callback.receive"
     audited: ClassVar[bool] = False
@@ -27,7 +39,7 @@ class CallbackReceive(ChangeCommand, frozen=True, kw_only=True):
     token: Annotated[str, Meta(max_length=256)]
     callback: Callback
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> CallbackReceived:
         region, limits = context.settings.region, _limits(context)
         try:
             done = store.callbacks.receive(
@@ -36,14 +48,14 @@ class CallbackReceive(ChangeCommand, frozen=True, kw_only=True):
         except DrumlineError as error:
             _count(error.code)
             raise
-        return {"task_id": self.task_id, "done": done}
+        return CallbackReceived(task_id=self.task_id, done=done)  # type: ignore[arg-type]
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        _count(answer["done"])
-        if answer["done"] == "kept":
-            # It may have begun to wait while we wrote.
+    def after_commit(self, context: Context, answer: CallbackReceived) -> None:
+        _count(answer.done)
+        if answer.done == "kept":
+            # The run may have started to wait while the callback was written.
             store.callbacks.settle_kept(context.db, [self.task_id], _limits(context))
-        context.ring()
+        context.notify_scanner()
 
 
 def _limits(context: Context) -> RetryLimits:
@@ -51,6 +63,6 @@ def _limits(context: Context) -> RetryLimits:
 
 
 def _count(result: str) -> None:
-    from drumline.telemetry import metrics  # Prometheus is for processes, not for the CLI
+    from drumline.telemetry import metrics  # keeps Prometheus out of the CLI
 
     metrics.callbacks.labels(result).inc()

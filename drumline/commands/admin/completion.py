@@ -1,4 +1,4 @@
-"""`drumline completion`: what a shell needs to complete our commands and options."""
+"""`drumline completion`: the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHELLS = ("bash", "zsh", "fish")
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell."""
+    """Print the completion script for a shell."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

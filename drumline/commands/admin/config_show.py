@@ -1,4 +1,4 @@
-"""`drumline config show`: every setting, its value, and where that came from."""
+"""`drumline config show`: every setting, its value and its source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drumline.cli import groups, terminal
 
 @groups.config.command("show", epilog="drumline config show\ndrumline config show --json")
 def show() -> None:
-    """Show the settings that are in effect. SecretValues are masked."""
+    """Show the effective settings. Secrets are masked."""
     import msgspec
 
     from drumline import config
@@ -19,16 +19,16 @@ def show() -> None:
 
     values = msgspec.to_builtins(config.load())
     sources = _sources()
-    shown = [
+    settings = [
         {"name": name, "value": mask_setting(name, value), "source": sources.get(name, "default")}
         for name, value in values.items()
     ]
-    rows = [(item["name"], item["value"], item["source"]) for item in shown]
-    terminal.table(shown, ("setting", "value", "from"), rows, "There are no settings.")
+    rows = [(item["name"], item["value"], item["source"]) for item in settings]
+    terminal.table(settings, ("setting", "value", "source"), rows, "There are no settings.")
 
 
 def _sources() -> dict[str, str]:
-    """Where each setting that is not a default comes from. The settings are known to be right."""
+    """The source of each setting that is not a default. The settings have been validated."""
     from drumline.config import FILE_NAME, PREFIX, Settings
 
     file = Path(os.environ.get(PREFIX + "CONFIG") or FILE_NAME)

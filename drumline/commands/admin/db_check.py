@@ -1,4 +1,4 @@
-"""`drumline db check`: is the schema whole, and do the batches' counters tell the truth?"""
+"""`drumline db check`: check the schema, and recount the tasks of every batch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from drumline.store.database import Database
 
 PAGE = 100
-FAILED = 1
+FAILED_EXIT_CODE = 1
 
 
 @groups.db.command("check", epilog="drumline db check\ndrumline db check --repair")
-@click.option("--repair", is_flag=True, help="Recount the batches whose counters are wrong.")
+@click.option("--repair", is_flag=True, help="Correct the counters that are wrong.")
 def check(repair: bool) -> int:
-    """Check the schema, and recount every batch. Safe while Drumline runs."""
+    """Check the schema, and the counters of every batch. Safe while Drumline is running."""
     from drumline import config
     from drumline.store import schema
     from drumline.store.access import opened
@@ -30,7 +30,7 @@ def check(repair: bool) -> int:
     with opened(config.load().database, must_exist=True) as database:
         schema.require(database)
         missing = counters.missing_parts(database)
-        checked, wrong = (0, {}) if missing else recounted(database, repair)
+        checked, wrong = (0, {}) if missing else check_counters(database, repair)
     data = {
         "schema_missing": missing,
         "batches": checked,
@@ -39,24 +39,29 @@ def check(repair: bool) -> int:
     }
     lines = [f"The schema lacks {part}." for part in missing]
     for batch_id, found in wrong.items():
-        said = ", ".join(f"{name} {counter}, counted {n}" for name, (counter, n) in found.items())
-        lines.append(f"Batch {batch_id}: {said}{' (repaired)' if repair else ''}.")
+        differences = ", ".join(
+            f"{name} {counter}, counted {n}" for name, (counter, n) in found.items()
+        )
+        lines.append(f"Batch {batch_id}: {differences}{' (repaired)' if repair else ''}.")
     if not missing:
         lines.append(f"{checked:,} batches checked, {len(wrong):,} wrong.")
     terminal.answer(data, "\n".join(lines))
-    return FAILED if missing or (wrong and not repair) else 0
+    return FAILED_EXIT_CODE if missing or (wrong and not repair) else 0
 
 
-def recounted(database: Database, repair: bool) -> tuple[int, dict[int, Differences]]:
-    """Hold every batch against its tasks; how many there are, and those that are wrong."""
+def check_counters(database: Database, repair: bool) -> tuple[int, dict[int, Differences]]:
+    """Compare the counters of every batch with its tasks.
+
+    Returns the number of batches and the differences by batch.
+    """
     from drumline.cli.status_line import StatusLine
     from drumline.store.batch import batches
 
     wrong: dict[int, Differences] = {}
     checked = 0
     with StatusLine(chatty=False) as line:
-        for batch_id in every_batch(database):
-            found = look(database, batch_id)
+        for batch_id in batch_ids(database):
+            found = find_differences(database, batch_id)
             if found:
                 wrong[batch_id] = found
                 if repair:
@@ -66,8 +71,8 @@ def recounted(database: Database, repair: bool) -> tuple[int, dict[int, Differen
     return checked, wrong
 
 
-def every_batch(database: Database) -> Iterator[int]:
-    """All batches by id, a page at a time."""
+def batch_ids(database: Database) -> Iterator[int]:
+    """The ids of all batches, read page by page."""
     from drumline.store.batch import counters
 
     ids = [0]
@@ -75,8 +80,8 @@ def every_batch(database: Database) -> Iterator[int]:
         yield from ids
 
 
-def look(database: Database, batch_id: int) -> Differences:
-    """A cheap look first; only what seems wrong is looked at again while nothing can move."""
+def find_differences(database: Database, batch_id: int) -> Differences:
+    """Compare without locks first; compare again under locks only if the counters seem wrong."""
     from drumline.store.batch import counters
 
     if not database.read(lambda tx: counters.differences(tx, batch_id)):

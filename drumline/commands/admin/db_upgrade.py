@@ -1,4 +1,4 @@
-"""`drumline db upgrade`: bring the database's schema to this version."""
+"""`drumline db upgrade`: migrate the database to the schema of this version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from drumline.cli import groups, terminal
 
 @groups.db.command("upgrade", epilog="drumline db upgrade")
 def upgrade() -> None:
-    """Make the tables, or bring them up to date. Safe to call again, and by two at once."""
+    """Create or migrate the tables. Safe to repeat and to run concurrently."""
     from drumline import config
     from drumline.node import run_dir
     from drumline.store import schema
@@ -19,5 +19,5 @@ def upgrade() -> None:
     with opened(settings.database) as database:
         before = schema.current(database)
         after = schema.upgrade(database)
-    said = "is up to date" if before == after else f"was brought from {before or 'nothing'} here"
-    terminal.answer({"before": before, "current": after}, f"The schema is at {after}: it {said}.")
+    change = "up to date" if before == after else f"migrated from {before or 'nothing'}"
+    terminal.answer({"before": before, "current": after}, f"The schema is at {after}: {change}.")

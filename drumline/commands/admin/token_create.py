@@ -1,16 +1,17 @@
-"""`drumline token create`: another API token, for someone or something with a role."""
+"""`drumline token create`: create an API token with a role."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import click
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.domain.roles import Role
 from drumline.errors import WrongUse
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 NAME_LIMIT = 64
 LETTERS = re.compile(r"[A-Za-z0-9_.@:-]+")
-"""A name stands in the audit trail as the one who did something, and in paths."""
+"""The audit trail shows a token's name as the actor, and URLs contain it."""
 
 TokenName = Annotated[
     str,
@@ -32,24 +33,33 @@ TokenName = Annotated[
 ]
 
 
+class TokenCreated(Answer, frozen=True, kw_only=True):
+    """The new token."""
+
+    name: str
+    role: Role
+    token: str | UnsetType = UNSET
+    """The token itself; missing if the request is repeated."""
+
+
 class TokenCreate(ChangeCommand, frozen=True, kw_only=True):
-    """Make an API token. It is told once and kept nowhere; only its hash is."""
+    """Create an API token. It is shown once; only its hash is stored."""
 
     name: ClassVar[str] = "token.create"
-    told_once: ClassVar[frozenset[str]] = frozenset({"token"})
+    secret_answer_fields: ClassVar[frozenset[str]] = frozenset({"token"})
 
     token_name: TokenName = msgspec.field(name="name")
     role: Role
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> TokenCreated:
         if not LETTERS.fullmatch(self.token_name):
             raise WrongUse(field="name", reason="it has letters, digits, and . _ @ : - only")
         secret = store.tokens.new_token()
         store.tokens.create(tx, self.token_name, self.role, store.tokens.hash_of(secret))
-        return {"name": self.token_name, "role": self.role, "token": secret}
+        return TokenCreated(name=self.token_name, role=self.role, token=secret)
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        """Nothing can start by it."""
+    def after_commit(self, context: Context, answer: TokenCreated) -> None:
+        """The scanner is not notified: a token starts no task."""
 
 
 @groups.token.command(
@@ -60,9 +70,10 @@ class TokenCreate(ChangeCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("name", type=terminal.text(NAME_LIMIT))
-@click.option("--role", required=True, type=click.Choice([role.value for role in Role]))
+@click.option("--role", required=True, type=click.Choice([role.value for role in Role]),
+              help="What the token may do.")  # fmt: skip
 @terminal.changes
 def create(name: str, role: str, request_id: str | None) -> None:
-    """Make an API token. It is shown this once."""
-    done = terminal.change("token.create", {"name": name, "role": role}, request_id)
-    terminal.answer(done, done.get("token") or f"token {name}: it was shown when it was made")
+    """Create an API token. It is shown only this once."""
+    answer = terminal.change("token.create", {"name": name, "role": role}, request_id)
+    terminal.answer(answer, answer.get("token") or f"token {name}: shown when it was created")

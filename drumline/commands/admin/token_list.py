@@ -1,49 +1,63 @@
-"""`drumline token list`: the API tokens, by name and role, also those that were revoked."""
+"""`drumline token list`: the API tokens, revoked ones included."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import click
-
-from drumline.cli import groups, terminal
+from drumline.cli import groups, paging, terminal
 from drumline.command_layer import store
-from drumline.command_layer.base import Context, QueryCommand
-from drumline.command_layer.fields import PAGE_LIMIT, Id, Limit, iso
+from drumline.command_layer.answers import Answer, Moment
+from drumline.command_layer.base import Context
+from drumline.command_layer.fields import iso
+from drumline.command_layer.paging import PageQuery
+from drumline.domain.roles import Role
 
 
-class TokenList(QueryCommand, frozen=True, kw_only=True):
+class TokenSummary(Answer, frozen=True, kw_only=True):
+    """An API token, without the token itself."""
+
+    id: int
+    name: str
+    role: Role
+    created_at: Moment
+    last_used_at: Moment | None
+    revoked_at: Moment | None
+
+
+class TokenPage(Answer, frozen=True, kw_only=True):
+    """A page of tokens, the newest first."""
+
+    tokens: list[TokenSummary]
+    next: int | None
+    """The `before` of the next page."""
+
+
+class TokenList(PageQuery, frozen=True, kw_only=True):
     name: ClassVar[str] = "token.list"
 
-    before: Id | None = None
-    limit: Limit = 50
-
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> TokenPage:
         rows = context.db.read(lambda tx: store.tokens.listed(tx, self.before, self.limit))
-        return {
-            "tokens": [
-                {
-                    "id": row.id,
-                    "name": row.name,
-                    "role": row.role,
-                    "created_at": iso(row.created_at),
-                    "last_used_at": iso(row.last_used_at),
-                    "revoked_at": iso(row.revoked_at),
-                }
-                for row in rows
-            ],
-            "next": rows[-1].id if len(rows) == self.limit else None,
-        }
+        tokens = [
+            TokenSummary(
+                id=row.id,
+                name=row.name,
+                role=row.role,
+                created_at=iso(row.created_at),
+                last_used_at=iso(row.last_used_at),
+                revoked_at=iso(row.revoked_at),
+            )
+            for row in rows
+        ]
+        return TokenPage(tokens=tokens, next=self.next_page(rows))
 
 
 @groups.token.command("list", epilog="drumline token list")
-@click.option("--before", type=groups.ID, metavar="ID", help="Only older ones than this token.")
-@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True)
+@paging.options("tokens")
 def list_(**options: Any) -> None:
-    """List API tokens, the newest first. The tokens themselves are kept nowhere."""
-    found = terminal.ask("token.list", options)
+    """List the API tokens, the newest first. The tokens themselves are not stored."""
+    page = terminal.ask("token.list", options)
     names = ("id", "name", "role", "created_at", "last_used_at", "revoked_at")
-    rows = [[one[name] for name in names] for one in found["tokens"]]
+    rows = [[token[name] for name in names] for token in page["tokens"]]
     columns = ("id", "name", "role", "created", "last used", "revoked")
-    terminal.table(found, columns, rows, nothing="There are no tokens.")
-    terminal.more(found["next"])
+    terminal.table(page, columns, rows, nothing="There are no tokens.")
+    terminal.more(page["next"])

@@ -1,17 +1,19 @@
-"""`drumline batch cancel`: nothing of a batch starts any more.
+"""`drumline batch cancel`: cancel the tasks of a batch that have not ended.
 
-What waits is cancelled at once. What runs goes on to its end and is cancelled then, or is killed
-by `--force`. A batch that is still being loaded can be cancelled too, and so can a rollback.
+Waiting tasks are cancelled at once, running tasks when they end; `--force` kills them. A batch that
+is still being loaded, or that is being rolled back, can be cancelled too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
+from msgspec import UNSET, UnsetType
 
 from drumline.cli import groups, terminal
-from drumline.command_layer import steering, store
+from drumline.command_layer import batch_operations, store
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
 from drumline.domain.states import FINISHED, HELD, Phase
@@ -20,8 +22,20 @@ from drumline.errors import Conflict
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from drumline.command_layer.steering import Plan
+    from drumline.command_layer.batch_operations import Plan
     from drumline.store.tx import Tx
+
+
+class BatchCancelled(Answer, frozen=True, kw_only=True):
+    """How many tasks are cancelled at once, and how many are running."""
+
+    batch_id: int
+    status: Literal["cancel"]
+    cancelled: int
+    running: int | UnsetType = UNSET
+    """Tasks that are cancelled when they end (without `force`)."""
+    killing: int | UnsetType = UNSET
+    """Tasks that are being killed (with `force`)."""
 
 
 class BatchCancel(ChangeCommand, frozen=True, kw_only=True):
@@ -29,38 +43,40 @@ class BatchCancel(ChangeCommand, frozen=True, kw_only=True):
 
     batch_id: Id
     force: bool = False
+    """Kill running tasks."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
-        row = steering.begin(tx, context, self.batch_id, self.plan)
+    def change(self, tx: Tx, context: Context) -> BatchCancelled:
+        row = batch_operations.begin(tx, context, self.batch_id, self.plan)
         counts = store.batches.counts(row)
         running = sum(counts[state] for state in HELD)
         waiting = sum(n for state, n in counts.items() if state not in FINISHED) - running
-        return {
-            "batch_id": row.id,
-            "status": "cancel",
-            "cancelled": waiting,
-            "killing" if self.force else "running": running,
-        }
+        return BatchCancelled(
+            batch_id=row.id,
+            status="cancel",
+            cancelled=waiting,
+            killing=running if self.force else UNSET,
+            running=UNSET if self.force else running,
+        )
 
     def plan(self, row: Row[Any]) -> Plan:
         counts = store.batches.counts(row)
         running = sum(counts[state] for state in HELD)
         if row.phase == Phase.CANCEL and not (self.force and running):
-            still = f"; {running} of its tasks still run (--force kills them)" if running else ""
-            raise Conflict(reason=f"batch {row.id} is already cancelled{still}")
-        over = not any(n for state, n in counts.items() if state not in FINISHED)
-        if over and row.spread is None and row.phase != Phase.LOADING:
+            hint = f"; {running} of its tasks are running (--force kills them)" if running else ""
+            raise Conflict(reason=f"batch {row.id} is already cancelled{hint}")
+        is_over = not any(n for state, n in counts.items() if state not in FINISHED)
+        if is_over and row.spread is None and row.phase != Phase.LOADING:
             raise Conflict(
                 reason=f"batch {row.id} is already finished: {store.batches.status_now(row)}"
             )
         kinds = store.operations.BatchOperation
-        # Whatever is just being carried over the tasks is stopped by this: it wins.
+        # A cancel replaces any operation that is still being applied to the tasks.
         return kinds.KILL if self.force else kinds.CANCEL, Phase.CANCEL, ()
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        steering.carry_out(context, answer["batch_id"])
+    def after_commit(self, context: Context, answer: BatchCancelled) -> None:
+        batch_operations.apply(context, answer.batch_id)
         if self.force:
-            steering.kill_runs(context, answer["batch_id"])
+            batch_operations.kill_runs(context, answer.batch_id)
 
 
 @groups.batch.command(
@@ -71,14 +87,14 @@ class BatchCancel(ChangeCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("batch_id", metavar="ID", type=groups.ID)
-@click.option("--force", is_flag=True, help="Kill what runs.")
+@click.option("--force", is_flag=True, help="Kill running tasks.")
 @terminal.changes
 def cancel(batch_id: int, force: bool, request_id: str | None) -> None:
-    """Cancel a batch: what waits at once, what runs at its end."""
-    done = terminal.change("batch.cancel", {"batch_id": batch_id, "force": force}, request_id)
-    words = f"batch {batch_id}: {terminal.counted(done['cancelled'], 'task')} cancelled"
-    if done.get("killing"):
-        words += f", {done['killing']} being killed"
-    if done.get("running"):
-        words += f", {done['running']} still running (--force kills them)"
-    terminal.answer(done, words)
+    """Cancel a batch: waiting tasks at once, running tasks when they end."""
+    answer = terminal.change("batch.cancel", {"batch_id": batch_id, "force": force}, request_id)
+    words = f"batch {batch_id}: {terminal.counted(answer['cancelled'], 'task')} cancelled"
+    if answer.get("killing"):
+        words += f", {answer['killing']} being killed"
+    if answer.get("running"):
+        words += f", {answer['running']} still running (--force kills them)"
+    terminal.answer(answer, words)

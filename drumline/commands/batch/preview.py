@@ -1,7 +1,7 @@
-"""`drumline batch submit --dry-run`: all targets checked, and what would become of the first ones.
+"""`drumline batch submit --dry-run`: check all targets and preview the change of the first ones.
 
-The handler looks at each of them as it would before it changes them, in a worker and as a task of
-its own (see `drumline.handlers.preview`); nothing of the batch itself is written.
+For a preview a worker runs a task in which the handler captures the target's state before and after
+the change without making it (see `drumline.handlers.preview`). The batch itself is not written.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from msgspec import Meta
 
 from drumline.cli import terminal
 from drumline.command_layer import param_schema, store
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import Timeout, Type, as_json
 from drumline.command_layer.targets import Target
-from drumline.commands.batch.load import BatchLoad, BatchOpen, Count, Targets, timeout_ms
+from drumline.commands.batch.load import BatchFields, BatchLoad, Count, Targets, timeout_ms
 from drumline.domain.preview import ASYNC_TYPE, SYNC_TYPE, TARGET_TYPE, PreviewParam
 from drumline.domain.states import FINISHED
 from drumline.domain.task import BatchInfo
@@ -31,13 +32,30 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 PREVIEWS = 5
-MOST = 20
-PATIENCE = 10.0
-"""Seconds that the workers may need beside the handler's own time."""
+MAX_PREVIEWS = 20
+WAIT_SECONDS = 10.0
+"""How long to wait for a preview in addition to the handler's timeout."""
+
+
+class BatchChecked(Answer, frozen=True, kw_only=True):
+    """The handler of a batch, and how many of its targets were checked."""
+
+    type: str
+    target_type: str
+    captures: bool
+    """Whether the handler can tell what it would change."""
+    checked: int
+
+
+class BatchPreviewed(Answer, frozen=True, kw_only=True):
+    """The tasks whose results are the previews, and their timeout."""
+
+    task_ids: list[int]
+    seconds: float
 
 
 class BatchCheck(QueryCommand, frozen=True, kw_only=True):
-    """Would these targets be taken? Nothing is written."""
+    """Check targets as a submission would. Nothing is written."""
 
     name: ClassVar[str] = "batch.check"
 
@@ -47,7 +65,7 @@ class BatchCheck(QueryCommand, frozen=True, kw_only=True):
     count: Count = 0
     param: Any = None
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> BatchChecked:
         region = context.settings.region
         spec = context.db.read(
             lambda tx: store.handlers.find(tx, region, self.type, self.target_type)
@@ -55,24 +73,24 @@ class BatchCheck(QueryCommand, frozen=True, kw_only=True):
         _check(spec, self.targets, self.param)
         if not self.targets:
             param_schema.require(spec.schema, self.param)
-        return {
-            "type": spec.type,
-            "target_type": spec.target_type,
-            "captures": spec.captures,
-            "checked": len(self.targets) or self.count,
-        }
+        return BatchChecked(
+            type=spec.type,
+            target_type=spec.target_type,
+            captures=spec.captures,
+            checked=len(self.targets) or self.count,
+        )
 
 
-class BatchPreview(BatchOpen, frozen=True, kw_only=True):
-    """Have the handler look at some targets: a task for each, whose result says what it found."""
+class BatchPreview(BatchFields, frozen=True, kw_only=True):
+    """Schedule a task for each target whose result is the change that the handler would make."""
 
     name: ClassVar[str] = "batch.preview"
 
-    targets: Annotated[tuple[Target, ...], Meta(min_length=1, max_length=MOST)]
+    targets: Annotated[tuple[Target, ...], Meta(min_length=1, max_length=MAX_PREVIEWS)]
     param: Any = None
     timeout: Timeout | None = None
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> BatchPreviewed:
         region = context.settings.region
         spec = store.handlers.find(tx, region, self.type, self.target_type)
         _check(spec, self.targets, self.param)
@@ -101,17 +119,14 @@ class BatchPreview(BatchOpen, frozen=True, kw_only=True):
             }
             row = store.tasks.new_row(tx.now, region, values)
             ids.append(store.tasks.add_one(tx, row))
-        return {"task_ids": ids, "seconds": timeout_ms(self.timeout, spec) / 1000}
-
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        context.ring()
+        return BatchPreviewed(task_ids=ids, seconds=timeout_ms(self.timeout, spec) / 1000)
 
 
 def _check(spec: HandlerSpec, targets: tuple[Target, ...], param: Any) -> None:
-    """As a load would."""
+    """Check targets as `batch.load` does."""
     load = BatchLoad(batch_id=1, targets=targets, param=param)
     for index, target in enumerate(targets):
-        load.of(index, target, spec)
+        load.target_values(index, target, spec)
 
 
 # --- the CLI half --------------------------------------------------------------------------------
@@ -133,60 +148,62 @@ def dry_run(
             checked = client.call("batch.check", **arguments)
         total += checked["checked"]
         if len(first) < PREVIEWS:
-            found = chunk.arguments.get("targets") or [msgspec.Raw(_PLAIN)]
-            first += found[: PREVIEWS - len(first)]
-    looked = _look(client, about, work, first) if checked["captures"] else []
+            packed = chunk.arguments.get("targets") or [msgspec.Raw(_NO_FIELDS)]
+            first += packed[: PREVIEWS - len(first)]
+    previews = _preview(client, about, work, first) if checked["captures"] else []
     answer = {
         "dry_run": True, "tasks": total, "type": checked["type"],
-        "target_type": checked["target_type"], "captures": checked["captures"], "targets": looked,
+        "target_type": checked["target_type"], "captures": checked["captures"], "targets": previews,
     }  # fmt: skip
     terminal.answer(answer, "\n".join(_lines(answer)))
-    return 1 if any(each["error"] for each in looked) else 0
+    return 1 if any(preview["error"] for preview in previews) else 0
 
 
-_PLAIN = msgspec.msgpack.encode({})
+_NO_FIELDS = msgspec.msgpack.encode({})
 
 
-def _look(
+def _preview(
     client: Client, about: Mapping[str, Any], work: Mapping[str, Any], first: list[msgspec.Raw]
 ) -> list[dict[str, Any]]:
-    """Have the handler look, and wait for what it sees."""
+    """Have workers preview the targets, and wait for their results."""
     sent = {**about, "targets": first, "param": work["param"], "timeout": work["timeout"]}
-    asked = client.call("batch.preview", **sent)
-    until = time.monotonic() + asked["seconds"] + PATIENCE
-    shown = []
-    for raw, task_id in zip(first, asked["task_ids"], strict=True):
+    scheduled = client.call("batch.preview", **sent)
+    deadline = time.monotonic() + scheduled["seconds"] + WAIT_SECONDS
+    previews = []
+    for raw, task_id in zip(first, scheduled["task_ids"], strict=True):
         target = msgspec.msgpack.decode(raw, type=Target)
-        task = _ended(client, task_id, until)
-        found = task["result"] or {}
-        shown.append(
+        task = _wait_for_task(client, task_id, deadline)
+        result = task["result"] or {}
+        previews.append(
             {
                 "target_id": target.target_id,
                 "target_name": target.target_name,
-                "before": found.get("before"),
-                "after": found.get("after"),
-                "finished": found.get("finished", False),
+                "before": result.get("before"),
+                "after": result.get("after"),
+                "finished": result.get("finished", False),
                 "error": None if task["status"] == "success" else task["info"] or task["status"],
             }
         )
-    return shown
+    return previews
 
 
-def _ended(client: Client, task_id: int, until: float) -> dict[str, Any]:
+def _wait_for_task(client: Client, task_id: int, deadline: float) -> dict[str, Any]:
     from drumline.client.polling import poll
 
-    for task in poll(lambda: client.call("task.show", task_id=task_id), until - time.monotonic()):
+    seconds = deadline - time.monotonic()
+    for task in poll(lambda: client.call("task.show", task_id=task_id), seconds):
         if task["status"] in FINISHED:
             return task
     client.call("task.cancel", task_id=task_id, force=True)
-    raise NotReachable(what="A worker", reason=task["why"] or "none has previewed in time")
+    raise NotReachable(what="A worker", reason=task["why"] or "the preview did not end in time")
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     tasks = terminal.counted(answer["tasks"], "task")
-    yield f"dry run: {tasks} of type {answer['type']} on {answer['target_type']}; nothing was done"
+    work = f"{tasks} of type {answer['type']} on {answer['target_type']}"
+    yield f"dry run: {work}; nothing was changed"
     if not answer["captures"]:
-        yield "its handler does not tell beforehand what it changes; the parameters were checked"
+        yield "the handler cannot tell what it would change; only the parameters were checked"
     for each in answer["targets"]:
         yield f"{terminal.printable(each['target_name'] or each['target_id'] or '-')}:"
         if each["error"]:
@@ -195,7 +212,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"  before  {terminal.printable(terminal.shown(each['before']))}"
         yield f"  after   {terminal.printable(terminal.shown(each['after']))}"
         if each["finished"]:
-            yield "  it is so already and would be left alone"
+            yield "  already done; the handler would change nothing"
     rest = answer["tasks"] - len(answer["targets"])
     if answer["captures"] and rest:
         yield f"and {rest} more"

@@ -1,6 +1,6 @@
-"""`drumline batch retry`: run what failed again, all of it or some.
+"""`drumline batch retry`: run the failed tasks of a batch again, all or some of them.
 
-In a batch that was rolled back, the rollbacks that failed are tried again.
+In a batch that was rolled back, the failed rollbacks are run again.
 """
 
 from __future__ import annotations
@@ -11,49 +11,59 @@ import click
 from msgspec import Meta
 
 from drumline.cli import groups, terminal
-from drumline.command_layer import steering, store
+from drumline.command_layer import batch_operations, store
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
-from drumline.commands.batch.watch import told
+from drumline.commands.batch.watch import answer_or_follow
 from drumline.domain.states import Phase
 from drumline.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from drumline.command_layer.steering import Plan
+    from drumline.command_layer.batch_operations import Plan
     from drumline.store.tx import Tx
 
-MOST = 1000
+MAX_TASKS = 1000
+
+
+class BatchRetried(Answer, frozen=True, kw_only=True):
+    """How many tasks run again."""
+
+    batch_id: int
+    retried: int
 
 
 class BatchRetry(ChangeCommand, frozen=True, kw_only=True):
     name: ClassVar[str] = "batch.retry"
 
     batch_id: Id
-    task_ids: Annotated[tuple[Id, ...], Meta(max_length=MOST)] = ()
-    """All that failed if none is named."""
+    task_ids: Annotated[tuple[Id, ...], Meta(max_length=MAX_TASKS)] = ()
+    """The tasks to retry; all failed tasks if none is given."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> BatchRetried:
         if self.task_ids:
-            retried = self.some(tx, context)
+            retried = self._retry_tasks(tx, context)
         else:
-            row = steering.begin(tx, context, self.batch_id, self.plan)
+            row = batch_operations.begin(tx, context, self.batch_id, self.plan)
             retried = row.n_rollback_fail if row.phase == Phase.ROLLBACK else row.n_fail
-        return {"batch_id": self.batch_id, "retried": retried}
+        return BatchRetried(batch_id=self.batch_id, retried=retried)
 
     def plan(self, row: Row[Any]) -> Plan:
         phase = Phase(row.phase)
         if phase is Phase.CANCEL:
-            raise Conflict(reason=f"batch {row.id} is cancelled: what failed in it stays so")
+            raise Conflict(
+                reason=f"batch {row.id} is cancelled: its failed tasks cannot be retried"
+            )
         if phase is Phase.LOADING:
             raise Conflict(reason=f"batch {row.id} is still being loaded")
-        steering.refuse_during_spread(row)
+        batch_operations.refuse_if_busy(row)
         if not (row.n_rollback_fail if phase is Phase.ROLLBACK else row.n_fail):
             raise Conflict(reason=f"batch {row.id} has no failed task to retry")
         return store.operations.BatchOperation.RETRY, phase, ()
 
-    def some(self, tx: Tx, context: Context) -> int:
+    def _retry_tasks(self, tx: Tx, context: Context) -> int:
         region = context.settings.region
         store.batches.get(tx, self.batch_id, region)
         chosen = sorted(set(self.task_ids))
@@ -63,8 +73,8 @@ class BatchRetry(ChangeCommand, frozen=True, kw_only=True):
             store.tasks.retry(tx, task_id, region)
         return len(chosen)
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        steering.carry_out(context, answer["batch_id"])
+    def after_commit(self, context: Context, answer: BatchRetried) -> None:
+        batch_operations.apply(context, answer.batch_id)
 
 
 @groups.batch.command(
@@ -76,12 +86,14 @@ class BatchRetry(ChangeCommand, frozen=True, kw_only=True):
 )
 @click.argument("batch_id", metavar="ID", type=groups.ID)
 @click.option("--task", "task_ids", type=groups.ID, multiple=True, metavar="ID",
-              help="Only this one. May be given many times.")  # fmt: skip
-@click.option("--watch", is_flag=True, help="Stay until it is finished. Exit 1 unless success.")
+              help="Only this task; may be repeated.")  # fmt: skip
+@click.option(
+    "--watch", is_flag=True, help="Wait until the batch is finished; exit 1 unless it succeeds."
+)
 @terminal.changes
 def retry(batch_id: int, task_ids: tuple[int, ...], watch: bool, request_id: str | None) -> int:
     """Run the failed tasks of a batch again."""
     arguments = {"batch_id": batch_id, "task_ids": task_ids}
-    done = terminal.change("batch.retry", arguments, request_id)
-    words = f"batch {batch_id}: {terminal.counted(done['retried'], 'task')} to run again"
-    return told(batch_id, done, words, watch)
+    answer = terminal.change("batch.retry", arguments, request_id)
+    words = f"batch {batch_id}: {terminal.counted(answer['retried'], 'task')} to run again"
+    return answer_or_follow(batch_id, answer, words, watch)

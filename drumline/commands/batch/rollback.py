@@ -1,28 +1,36 @@
-"""`drumline batch rollback`: bring back what a batch has changed.
+"""`drumline batch rollback`: undo the changes of a batch.
 
-Every task with a `before_update` is rolled back, also failed and cancelled ones, the last to have
-ended first. Refused while any task of the batch runs.
+Every task with a `before_update` is rolled back, failed and cancelled tasks included, in reverse
+order of completion. Refused while any task of the batch is running.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
 from drumline.cli import groups, terminal
-from drumline.command_layer import steering, store
+from drumline.command_layer import batch_operations, store
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
-from drumline.commands.batch.watch import told
+from drumline.commands.batch.watch import answer_or_follow
 from drumline.domain.states import Phase
 from drumline.errors import Conflict
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from drumline.command_layer.steering import Plan
+    from drumline.command_layer.batch_operations import Plan
     from drumline.store.tx import Tx
+
+
+class BatchRolledBack(Answer, frozen=True, kw_only=True):
+    """The rollback has begun."""
+
+    batch_id: int
+    status: Literal["rollback_running"]
 
 
 class BatchRollback(ChangeCommand, frozen=True, kw_only=True):
@@ -30,18 +38,18 @@ class BatchRollback(ChangeCommand, frozen=True, kw_only=True):
 
     batch_id: Id
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
-        row = steering.begin(tx, context, self.batch_id, lambda row: self.plan(tx, row))
-        return {"batch_id": row.id, "status": "rollback_running"}
+    def change(self, tx: Tx, context: Context) -> BatchRolledBack:
+        row = batch_operations.begin(tx, context, self.batch_id, lambda row: self.plan(tx, row))
+        return BatchRolledBack(batch_id=row.id, status="rollback_running")
 
     def plan(self, tx: Tx, row: Row[Any]) -> Plan:
-        refuse_phase(row)
-        steering.refuse_during_spread(row)
+        _refuse_phase(row)
+        batch_operations.refuse_if_busy(row)
         running = row.n_running + row.n_rollback_running + row.n_waiting_callback
         if running:
             raise Conflict(
                 reason=f"{terminal.counted(running, 'task')} of batch {row.id} still running: "
-                "wait, or end what runs with `batch cancel --force`"
+                "wait, or kill them with `batch cancel --force`"
             )
         spec = store.handlers.find(tx, row.region, row.batch_type, row.target_type)
         if not spec.rolls_back:
@@ -56,18 +64,18 @@ class BatchRollback(ChangeCommand, frozen=True, kw_only=True):
             )
         return store.operations.BatchOperation.ROLLBACK, Phase.ROLLBACK, store.operations.QUIET
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        steering.carry_out(context, answer["batch_id"])
+    def after_commit(self, context: Context, answer: BatchRolledBack) -> None:
+        batch_operations.apply(context, answer.batch_id)
 
 
-def refuse_phase(row: Row[Any]) -> None:
-    """A batch is rolled back once, from where it stands."""
+def _refuse_phase(row: Row[Any]) -> None:
+    """A batch can be rolled back once, after it has been loaded."""
     if row.phase == Phase.LOADING:
         raise Conflict(reason=f"batch {row.id} is still being loaded")
     if row.phase == Phase.ROLLBACK:
         status = store.batches.status_now(row)
-        hint = "; `batch retry` tries again what failed" if row.n_rollback_fail else ""
-        raise Conflict(reason=f"batch {row.id} is already in its rollback: {status}{hint}")
+        hint = "; `batch retry` runs the failed rollbacks again" if row.n_rollback_fail else ""
+        raise Conflict(reason=f"batch {row.id} is already being rolled back: {status}{hint}")
 
 
 @groups.batch.command(
@@ -78,9 +86,11 @@ def refuse_phase(row: Row[Any]) -> None:
     """,
 )
 @click.argument("batch_id", metavar="ID", type=groups.ID)
-@click.option("--watch", is_flag=True, help="Stay until the end. Exit 1 unless rollback_success.")
+@click.option(
+    "--watch", is_flag=True, help="Wait until the rollback ends; exit 1 unless it succeeds."
+)
 @terminal.changes
 def rollback(batch_id: int, watch: bool, request_id: str | None) -> int:
-    """Roll a batch back: the last change first."""
-    done = terminal.change("batch.rollback", {"batch_id": batch_id}, request_id)
-    return told(batch_id, done, f"batch {batch_id}: rolling back", watch)
+    """Roll a batch back, the latest change first."""
+    answer = terminal.change("batch.rollback", {"batch_id": batch_id}, request_id)
+    return answer_or_follow(batch_id, answer, f"batch {batch_id}: rolling back", watch)

@@ -1,19 +1,16 @@
-"""`drumline batch show`: one batch, with how many of its tasks are in each state."""
+"""`drumline batch show`: a batch and the number of its tasks in each state."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
-from drumline.command_layer.fields import Id, from_json, iso
-from drumline.domain.states import BATCH_FINISHED, FINISHED
-
-if TYPE_CHECKING:
-    from sqlalchemy import Row
+from drumline.command_layer.fields import Id
+from drumline.commands.batch.answers import BatchDetail, describe_batch
 
 
 class BatchShow(QueryCommand, frozen=True, kw_only=True):
@@ -21,37 +18,10 @@ class BatchShow(QueryCommand, frozen=True, kw_only=True):
 
     batch_id: Id
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> BatchDetail:
         region = context.settings.region
-        return described(context.db.read(lambda tx: store.batches.get(tx, self.batch_id, region)))
-
-
-def described(row: Row[Any]) -> dict[str, Any]:
-    """A batch as every door shows it."""
-    counts = {state: n for state, n in store.batches.counts(row).items() if n}
-    status = store.batches.status_now(row)
-    still = row.spread is not None or bool(counts.keys() - FINISHED)
-    return {
-        "id": row.id,
-        "name": row.name,
-        "status": status,
-        "finished": status in BATCH_FINISHED and not still,
-        "total": row.total,
-        "counts": counts,
-        "batch_type": row.batch_type,
-        "target_type": row.target_type,
-        "creator": row.creator,
-        "cmdb_service": row.cmdb_service,
-        "env": row.env,
-        "region": row.region,
-        "az": row.az,
-        "extra_info": from_json(row.extra_info),
-        "phase": row.phase,
-        "spread": row.spread,
-        "version": row.version,
-        "created_at": iso(row.created_at),
-        "updated_at": iso(row.updated_at),
-    }
+        row = context.db.read(lambda tx: store.batches.get(tx, self.batch_id, region))
+        return describe_batch(row)
 
 
 @groups.batch.command(
@@ -63,21 +33,21 @@ def described(row: Row[Any]) -> dict[str, Any]:
 )
 @click.argument("batch_id", metavar="ID", type=groups.ID)
 def show(batch_id: int) -> None:
-    """Show a batch and how many of its tasks are in each state."""
-    found = terminal.ask("batch.show", {"batch_id": batch_id})
+    """Show a batch and the number of its tasks in each state."""
+    batch = terminal.ask("batch.show", {"batch_id": batch_id})
     hidden = {"id", "counts", "finished", "phase", "spread", "version", "total"}
     terminal.record(
-        found,
+        batch,
         [
-            ("batch", found["id"]),
-            ("tasks", tally(found)),
-            *((name, value) for name, value in found.items() if name not in hidden),
-            ("under way", found["spread"]),
+            ("batch", batch["id"]),
+            ("tasks", format_counts(batch)),
+            *((name, value) for name, value in batch.items() if name not in hidden),
+            ("under way", batch["spread"]),
         ],
     )
 
 
-def tally(found: dict[str, Any]) -> str:
+def format_counts(batch: dict[str, Any]) -> str:
     """`12: 10 success, 2 fail`."""
-    counts = ", ".join(f"{n} {state}" for state, n in found["counts"].items())
-    return f"{found['total']}: {counts}" if counts else str(found["total"])
+    counts = ", ".join(f"{n} {state}" for state, n in batch["counts"].items())
+    return f"{batch['total']}: {counts}" if counts else str(batch["total"])

@@ -1,4 +1,4 @@
-"""`drumline batch submit`: many targets, one change each.
+"""`drumline batch submit`: submit a batch, one task for each target.
 
 A small batch is one message. A large one is loaded in chunks (see `load`); if that fails, the batch
 is discarded.
@@ -20,8 +20,9 @@ from drumline.command_layer.base import Context
 from drumline.command_layer.fields import Priority, Timeout
 from drumline.command_layer.targets import Target
 from drumline.commands.batch import preview
-from drumline.commands.batch.load import BatchLoad, BatchOpen, Count, Targets
-from drumline.commands.batch.watch import told
+from drumline.commands.batch.answers import BatchSubmitted
+from drumline.commands.batch.load import BatchFields, BatchLoad, Count, Targets
+from drumline.commands.batch.watch import answer_or_follow
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -29,19 +30,22 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 
-class BatchSubmit(BatchOpen, frozen=True, kw_only=True):
-    """A whole batch in one message and one transaction."""
+class BatchSubmit(BatchFields, frozen=True, kw_only=True):
+    """Submit a whole batch in one message and one transaction."""
 
     name: ClassVar[str] = "batch.submit"
 
     targets: Targets = ()
     count: Count = 0
+    """Submit this number of identical tasks, in place of targets."""
     param: Any = None
+    """The parameter of targets that have none of their own."""
     priority: Priority = 5
     timeout: Timeout | None = None
+    """Seconds that one attempt may take; by default, what the handler declares."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
-        batch_id = super().change(tx, context)["batch_id"]
+    def change(self, tx: Tx, context: Context) -> BatchSubmitted:
+        batch_id = self.create(tx, context)
         load = BatchLoad(
             batch_id=batch_id,
             targets=self.targets,
@@ -53,10 +57,7 @@ class BatchSubmit(BatchOpen, frozen=True, kw_only=True):
         load.load(tx, context, store.tables.ANYONE)
         row = store.batches.get(tx, batch_id)
         store.operations.open_batch(tx, row, spread=False)
-        return {"batch_id": batch_id, "tasks": row.total}
-
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        context.ring()
+        return BatchSubmitted(batch_id=batch_id, tasks=row.total)
 
 
 # --- the CLI half --------------------------------------------------------------------------------
@@ -73,29 +74,47 @@ class BatchSubmit(BatchOpen, frozen=True, kw_only=True):
     """,
 )
 @click.argument("name", type=terminal.text(255))
-@click.option("--type", "type_", required=True, type=terminal.TYPE, help="What to do: batch type.")
-@click.option("--target-type", type=terminal.TYPE, help="Needed if several serve the batch type.")
+@click.option(
+    "--type",
+    "type_",
+    required=True,
+    type=terminal.TYPE,
+    help="Batch type: what to do with each target.",
+)
+@click.option(
+    "--target-type",
+    type=terminal.TYPE,
+    help="Required if several target types have a handler for it.",
+)
 @click.option(
     "--targets",
     "file",
     metavar="FILE",
-    help="One target a line: JSON objects, or CSV with a header if it ends in .csv. Fields: "
-    f"{', '.join(Target.__struct_fields__)}. `-` is standard input.",
+    help="A file with one target per line: JSON objects, or CSV with a header if its name ends in "
+    f".csv. Fields: {', '.join(Target.__struct_fields__)}. `-` reads standard input.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="That many equal tasks.")
-@click.option("--param", type=terminal.document, metavar="JSON", help="For targets without one.")
-@click.option("--priority", type=terminal.PRIORITY, help="9 is the most urgent, 5 is usual.")
-@click.option("--timeout", type=terminal.TIMEOUT, metavar="SECONDS", help="For each task.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Submit N identical tasks.")
+@click.option(
+    "--param", type=terminal.document, metavar="JSON", help="The parameter of targets without one."
+)
+@click.option(
+    "--priority", type=terminal.PRIORITY, help="0 to 9; 9 is the most urgent, the default is 5."
+)
+@click.option(
+    "--timeout", type=terminal.TIMEOUT, metavar="SECONDS", help="Maximum duration of an attempt."
+)
 @click.option("--env", type=terminal.text(64), help="Label: environment.")
 @click.option("--region", type=terminal.text(64), help="Must be this node's region.")
 @click.option("--az", type=terminal.text(64), help="Label: availability zone.")
 @click.option("--cmdb-service", type=terminal.text(255), help="Label: service in the CMDB.")
-@click.option("--creator", type=terminal.text(128), help="Who wants it. Default: you.")
-@click.option("--extra", type=terminal.document, metavar="JSON", help="More for the handler.")
-@click.option("--watch", is_flag=True, help="Stay until it is finished. Exit 1 unless success.")
+@click.option("--creator", type=terminal.text(128), help="Who submits the batch; by default, you.")
+@click.option("--extra", type=terminal.document, metavar="JSON", help="Any data for the handler.")
+@click.option(
+    "--watch", is_flag=True, help="Wait until the batch is finished; exit 1 unless it succeeds."
+)
 @click.option("--dry-run", is_flag=True,
-              help="Check all targets and show what would become of the first ones. Exit 1 if "
-              "one of those would fail.")  # fmt: skip
+              help="Check all targets and show what the handler would change on the first ones; "
+              "exit 1 if one of these would fail.")  # fmt: skip
 @terminal.changes
 def submit(file: str | None, count: int | None, watch: bool, dry_run: bool, **options: Any) -> int:
     """Submit a batch: the same change for many targets."""
@@ -134,7 +153,7 @@ def submit(file: str | None, count: int | None, watch: bool, dry_run: bool, **op
         reply = batch_load.submit(client, about, work, chunks, request_id, show)
     batch_id = reply["batch_id"]
     words = f"batch {batch_id}: {terminal.counted(reply['tasks'], 'task')} submitted"
-    return told(batch_id, reply, words, watch)
+    return answer_or_follow(batch_id, reply, words, watch)
 
 
 def _chunks(file: str | None, count: int | None) -> Iterator[Chunk]:

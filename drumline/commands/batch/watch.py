@@ -10,7 +10,7 @@ import click
 
 from drumline.cli import gateway, groups, progress, terminal
 from drumline.cli.progress import ProgressReport
-from drumline.commands.batch.show import tally
+from drumline.commands.batch.show import format_counts
 from drumline.domain.states import FINISHED
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 UNDER_WAY = ("running", "rollback_running", "waiting_callback")
 RATE_SECONDS = 10.0
-"""The rate is that of the last seconds."""
+"""The period over which the rate is computed."""
 
 
 @groups.batch.command(
     "watch",
     epilog="""
         drumline batch watch 12
-        drumline batch watch 12 && echo all well
+        drumline batch watch 12 && echo succeeded
     """,
 )
 @click.argument("batch_id", metavar="ID", type=groups.ID)
@@ -35,32 +35,32 @@ def watch(batch_id: int) -> int:
         return follow_to_end(client, batch_id, {})
 
 
-def told(batch_id: int, done: dict[str, Any], words: str, watch: bool) -> int:
-    """Print what a command started: at once, or when the batch has finished. The exit code."""
+def answer_or_follow(batch_id: int, answer: dict[str, Any], words: str, watch: bool) -> int:
+    """Print the answer, at once or when the batch has finished. Returns the exit code."""
     if not watch:
-        terminal.answer(done, words)
+        terminal.answer(answer, words)
         return 0
     terminal.say(words)
     with gateway.connect() as client:
-        return follow_to_end(client, batch_id, done)
+        return follow_to_end(client, batch_id, answer)
 
 
-def follow_to_end(client: Client, batch_id: int, done: dict[str, Any]) -> int:
-    """Follow a batch and print its result; the exit code."""
+def follow_to_end(client: Client, batch_id: int, answer: dict[str, Any]) -> int:
+    """Follow a batch and print its result. Returns the exit code."""
     follower = BatchFollower()
     ended = progress.follow(
         lambda: client.call("batch.show", batch_id=batch_id),
         follower.report,
         lambda batch: batch["finished"],
     )
-    words = f"batch {batch_id}: {terminal.coloured(ended['status'])}, {tally(ended)}"
-    terminal.answer(done | ended, words)
+    words = f"batch {batch_id}: {terminal.coloured(ended['status'])}, {format_counts(ended)}"
+    terminal.answer(answer | ended, words)
     wanted = "rollback_success" if follower.is_rollback else "success"
     return 0 if ended["status"] == wanted else 1
 
 
 class BatchFollower:
-    """Describes the progress of a batch; its rate is that of the last seconds."""
+    """Reports the progress of a batch."""
 
     def __init__(self) -> None:
         self.is_rollback = False
@@ -89,7 +89,7 @@ class BatchFollower:
         )
 
     def rate(self, done: int, now: float) -> float | None:
-        """Tasks finished in a second; None while none has finished."""
+        """Tasks finished per second; None if none has finished."""
         if self._finished and done < self._finished[-1][1]:
             self._finished.clear()  # a retry or a rollback began
         self._finished.append((now, done))

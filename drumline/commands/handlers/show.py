@@ -1,8 +1,8 @@
-"""`drumline handlers show`: one handler, with the schema of its parameter."""
+"""`drumline handlers show`: a handler and the schema of its parameter."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import click
 
@@ -10,7 +10,7 @@ from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import Type
-from drumline.commands.handlers.list import described
+from drumline.commands.handlers.list import HandlerDetail, describe_handler
 from drumline.errors import NotFound, WrongUse
 
 
@@ -19,22 +19,23 @@ class HandlersShow(QueryCommand, frozen=True, kw_only=True):
 
     type: Type
     target_type: Type | None = None
+    """Required if handlers of several target types serve the type."""
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> HandlerDetail:
         region = context.settings.region
         specs = context.db.read(lambda tx: store.handlers.visible(tx, region))
-        fitting = [
+        matching = [
             spec
             for spec in specs
             if spec.type == self.type and self.target_type in (None, spec.target_type)
         ]
-        if not fitting:
+        if not matching:
             where = f" on target type {self.target_type}" if self.target_type else ""
             raise NotFound(noun="handler for", id=self.type + where)
-        if len(fitting) > 1:
-            kinds = ", ".join(spec.target_type for spec in fitting)
+        if len(matching) > 1:
+            kinds = ", ".join(spec.target_type for spec in matching)
             raise WrongUse(reason=f"{self.type} is served on several target types: {kinds}")
-        return described(fitting[0])
+        return describe_handler(matching[0])
 
 
 @groups.handlers.command(
@@ -45,8 +46,12 @@ class HandlersShow(QueryCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("type_", metavar="TYPE", type=terminal.TYPE)
-@click.option("--target-type", type=terminal.TYPE, help="Needed if several serve the type.")
+@click.option(
+    "--target-type",
+    type=terminal.TYPE,
+    help="Required if several target types have a handler for TYPE.",
+)
 def show(type_: str, target_type: str | None) -> None:
-    """Show a handler: what it takes, what it promises, where it comes from."""
-    found = terminal.ask("handlers.show", {"type": type_, "target_type": target_type})
-    terminal.record(found, found.items())
+    """Show a handler: its limits, its parameter and its origin."""
+    handler = terminal.ask("handlers.show", {"type": type_, "target_type": target_type})
+    terminal.record(handler, handler.items())

@@ -1,4 +1,4 @@
-"""`drumline job create`: what recurs, as flags or from a file; REST takes the same fields."""
+"""`drumline job create`: create a job from options or from a file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from drumline.cli import groups, job_options, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.commands.job import fields
+from drumline.commands.job.answers import JobSummary, summarise_job
 from drumline.commands.job.fields import Cron, JobFields, Name
-from drumline.commands.job.show import described
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx
@@ -24,10 +24,10 @@ class JobCreate(JobFields, frozen=True, kw_only=True):
     job_name: Name = msgspec.field(name="name")
     cron_expr: Cron
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> JobSummary:
         region = context.settings.region
-        job_id = store.jobs.create(tx, region, fields.new(tx, context, self.said()))
-        return described(tx, store.jobs.get(tx, region, job_id))
+        job_id = store.jobs.create(tx, region, fields.new_row(tx, context, self.given()))
+        return summarise_job(tx, store.jobs.get(tx, region, job_id))
 
 
 @groups.job.command(
@@ -43,13 +43,18 @@ class JobCreate(JobFields, frozen=True, kw_only=True):
 @job_options.definition
 @terminal.changes
 def create(job_name: str | None, request_id: str | None, **options: Any) -> None:
-    """Create a job: a schedule, and what is to be done at its times."""
+    """Create a job: a schedule, and the URL to call or the task to run at its times."""
     fields = job_options.fields(options)
     if job_name is not None:
         fields["name"] = job_name
-    for name, how in (("name", "NAME"), ("cron_expr", "--cron")):
+    for name, option in (("name", "NAME"), ("cron_expr", "--cron")):
         if name not in fields:
-            raise click.UsageError(f"a job needs a {name}: give {how}, or a --file that has it")
-    done = terminal.change("job.create", fields, request_id)
-    following = done["next_firing"] or "after its runs, the first at once"
-    terminal.answer(done, f"job {done['id']} {done['name']}: {done['cron_expr']}, next {following}")
+            raise click.UsageError(
+                f"a job needs a {name}: give {option}, or a --file that contains it"
+            )
+    answer = terminal.change("job.create", fields, request_id)
+    next_firing = answer["next_firing"] or "after its runs, the first at once"
+    terminal.answer(
+        answer,
+        f"job {answer['id']} {answer['name']}: {answer['cron_expr']}, next {next_firing}",
+    )

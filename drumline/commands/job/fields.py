@@ -1,7 +1,7 @@
-"""What can be said of a job, field by field, and what its row becomes of it.
+"""The fields of a job, and how a job's row is made from them.
 
-The same for a new job and for a change: a change is said on top of what the job is, and the whole
-is checked again. Whatever is wrong is told by the name of its field.
+An update is merged into the present fields of the job, and the whole is checked as for a new job.
+Errors name the wrong field.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HTTP = "http"
 NAME_LIMIT = 128
 DESCRIPTION_LIMIT = 512
 LONGEST_GRACE = 366 * 86400
-MOST_AT_ONCE = 1_000_000
+MAX_CONCURRENCY = 1_000_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT)]
 Cron = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -57,7 +57,7 @@ Time = Annotated[str, Meta(max_length=64)] | int | float | None
 
 
 class JobFields(ChangeCommand, frozen=True, kw_only=True):
-    """A job as it is asked for. What is not said is as it was, or as DEFAULTS has it."""
+    """The fields that a new job or an update gives; DEFAULTS has the values of the others."""
 
     job_name: Name | UnsetType = msgspec.field(default=UNSET, name="name")
     description: Annotated[str, Meta(max_length=DESCRIPTION_LIMIT)] | UnsetType | None = UNSET
@@ -76,7 +76,7 @@ class JobFields(ChangeCommand, frozen=True, kw_only=True):
     param: Any = UNSET
     timeout_seconds: Annotated[int, Meta(ge=1, le=LONGEST_TIMEOUT)] | UnsetType | None = UNSET
     retry_policy_json: str | dict[str, Any] | UnsetType | None = UNSET
-    max_concurrency: Annotated[int, Meta(ge=0, le=MOST_AT_ONCE)] | UnsetType = UNSET
+    max_concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] | UnsetType = UNSET
     concurrency_policy: ConcurrencyPolicy | UnsetType = UNSET
     overlap_action: OverlapAction | UnsetType = UNSET
     failure_action: FailureAction | UnsetType = UNSET
@@ -90,11 +90,11 @@ class JobFields(ChangeCommand, frozen=True, kw_only=True):
     env: Text64 | UnsetType | None = UNSET
     status: Literal["ENABLED", "DISABLED"] | UnsetType = UNSET
 
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """The fields that were given, by their names on the wire."""
-        given = {name: getattr(self, name) for name in JobFields.__struct_fields__}
-        given["name"] = given.pop("job_name")
-        return {name: value for name, value in given.items() if value is not UNSET}
+        values = {name: getattr(self, name) for name in JobFields.__struct_fields__}
+        values["name"] = values.pop("job_name")
+        return {name: value for name, value in values.items() if value is not UNSET}
 
 
 DEFAULTS: Mapping[str, Any] = {
@@ -111,7 +111,7 @@ DEFAULTS: Mapping[str, Any] = {
     "type": None,
     "target_type": None,
     "param": None,
-    "timeout_seconds": None,  # 15 s for a call, what the handler asks for else
+    "timeout_seconds": None,  # 15 s for a call, else what the handler declares
     "retry_policy_json": None,
     "max_concurrency": 0,
     "concurrency_policy": ConcurrencyPolicy.QUEUE,
@@ -125,12 +125,12 @@ DEFAULTS: Mapping[str, Any] = {
     "env": None,
     "status": "ENABLED",
 }
-CALL = ("http_method", "target_url", "headers_json", "body_template")
+CALL_FIELDS = ("http_method", "target_url", "headers_json", "body_template")
 FIELDS = ("name", "cron_expr", *DEFAULTS)
 
 
-class _Runs(NamedTuple):
-    """What the runs of a job are made of."""
+class _RunTemplate(NamedTuple):
+    """What every run of a job is made from."""
 
     spec: HandlerSpec
     param: Any
@@ -138,33 +138,35 @@ class _Runs(NamedTuple):
     changes: dict[str, Any]
 
 
-def new(tx: Tx, context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def new_row(tx: Tx, context: Context, given: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a new job."""
-    return _row(tx, context, {**DEFAULTS, **said}, said)
+    return _row(tx, context, {**DEFAULTS, **given}, given)
 
 
-def changed(tx: Tx, context: Context, row: Row[Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def changed_row(
+    tx: Tx, context: Context, row: Row[Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
     """The row of a job with some of its fields changed."""
     before = {name: row._mapping[name] for name in FIELDS}
     before["param"] = None if row.param is None else msgspec.json.decode(row.param)
     before = before | ({} if row.target_url is None else {"type": None, "param": None})
-    if said.get("target_url") is not None:
+    if given.get("target_url") is not None:
         before |= {"type": None, "target_type": None, "param": None}
-    if said.get("type") is not None:
-        before |= dict.fromkeys((*CALL, "target_type", "param", "retry_policy_json"))
+    if given.get("type") is not None:
+        before |= dict.fromkeys((*CALL_FIELDS, "target_type", "param", "retry_policy_json"))
         before |= {"timeout_seconds": None, "exec_type": ExecType.SYNC}
-    if "exec_type" in said:
+    if "exec_type" in given:
         before |= {"callback_method": None, "callback_timeout_sec": None}
-    return _row(tx, context, {**before, **said}, said)
+    return _row(tx, context, {**before, **given}, given)
 
 
 def _row(
-    tx: Tx, context: Context, values: dict[str, Any], said: Mapping[str, Any]
+    tx: Tx, context: Context, values: dict[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    _require_words(values["name"])
+    _require_printable(values["name"])
     for name in ("starts_at", "ends_at"):
-        if said.get(name) is not None:
-            values[name] = _moment(name, said[name])
+        if given.get(name) is not None:
+            values[name] = _moment(name, given[name])
     schedule = Schedule.parse(
         values["cron_expr"],
         values["timezone"],
@@ -176,30 +178,30 @@ def _row(
     region = context.settings.region
     if values["target_url"] is not None:
         if values["type"] not in (None, HTTP):
-            raise WrongUse(field="target_url", reason="a job has a URL or a type, not both")
+            raise WrongUse(field="target_url", reason="a job has either a URL or a type")
         spec = store.handlers.find(tx, region, HTTP, HTTP)
-        runs = _call(spec, values)
+        template = _call_template(spec, values)
     elif values["type"] is not None:
         spec = store.handlers.find(tx, region, values["type"], values["target_type"])
-        runs = _task(spec, values)
+        template = _task_template(spec, values)
     else:
         raise WrongUse(
-            field="target_url", reason="a job needs a URL to call, or a type of task to run"
+            field="target_url", reason="a job needs either a URL to call or a type of task to run"
         )
-    row = values | runs.changes
+    row = values | template.changes
     return row | {
         "cron_expr": schedule.text,
         "by_clock": schedule.by_clock,
-        "type": runs.spec.type,
-        "target_type": runs.spec.target_type,
-        "param": as_json(runs.param),
-        "timeout_ms": runs.timeout_ms,
+        "type": template.spec.type,
+        "target_type": template.spec.target_type,
+        "param": as_json(template.param),
+        "timeout_ms": template.timeout_ms,
         "retry": None if policy is None else as_json(policy.to_retry()),
         "retry_policy_json": None if policy is None else as_json(policy),
     }
 
 
-def _require_words(name: str) -> None:
+def _require_printable(name: str) -> None:
     if name != name.strip() or not name.isprintable():
         raise WrongUse(
             field="name", reason="it must be printable, with no space before or after it"
@@ -230,10 +232,10 @@ def _policy(values: dict[str, Any]) -> RetryPolicy | None:
     return policy
 
 
-def _call(spec: HandlerSpec, values: dict[str, Any]) -> _Runs:
-    """Runs that call a URL."""
+def _call_template(spec: HandlerSpec, values: dict[str, Any]) -> _RunTemplate:
+    """Each run calls a URL."""
     if values["param"] is not None:
-        raise WrongUse(field="param", reason="a job with a URL has a body_template instead")
+        raise WrongUse(field="param", reason="a job with a target_url has a body_template instead")
     if values["timeout_seconds"] is None:
         values["timeout_seconds"] = int(DEFAULT_TIMEOUT)
     waits = values["exec_type"] == ExecType.ASYNC
@@ -255,44 +257,44 @@ def _call(spec: HandlerSpec, values: dict[str, Any]) -> _Runs:
         "callback_timeout_sec": int(prepared.call.callback_timeout) if waits else None,
     }
     timeout_ms = int((values["timeout_seconds"] + TASK_MARGIN) * 1000)
-    return _Runs(spec, param_of_job(values | changes), timeout_ms, changes)
+    return _RunTemplate(spec, param_of_job(values | changes), timeout_ms, changes)
 
 
-def _task(spec: HandlerSpec, values: dict[str, Any]) -> _Runs:
-    """Runs of any other handler."""
-    for name in CALL:
+def _task_template(spec: HandlerSpec, values: dict[str, Any]) -> _RunTemplate:
+    """Each run is a task of another handler."""
+    for name in CALL_FIELDS:
         if values[name] is not None:
-            raise WrongUse(field=name, reason="only a job with a target_url has that")
+            raise WrongUse(field=name, reason="allowed only with a target_url")
     waits = values["exec_type"] == ExecType.ASYNC
     if waits and not spec.callbacks:
         raise WrongUse(field="exec_type", reason=f"runs of {spec.type} cannot wait for a callback")
     _require_async(values, waits or spec.callbacks)
     param_schema.require(spec.schema, values["param"])
     seconds = values["timeout_seconds"] or math.ceil(spec.timeout)
-    return _Runs(spec, values["param"], seconds * 1000, {"timeout_seconds": seconds})
+    return _RunTemplate(spec, values["param"], seconds * 1000, {"timeout_seconds": seconds})
 
 
 def _require_async(values: Mapping[str, Any], waits: bool) -> None:
     for name in ("callback_method", "callback_timeout_sec"):
         if values[name] is not None and not waits:
-            raise WrongUse(field=name, reason="only runs that are ASYNC are called back")
+            raise WrongUse(field=name, reason="allowed only with exec_type ASYNC")
 
 
-def keep_secrets(row: Row[Any], said: dict[str, Any]) -> dict[str, Any]:
-    """A job that was read, edited and sent back has stars where its secrets are: they stay."""
-    given = said.get("headers_json")
-    if not given or row.headers_json is None:
-        return said
-    if isinstance(given, str):
+def restore_masked_headers(row: Row[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Put stored secrets in the place of masked ones, as in a job that was read and sent back."""
+    headers = given.get("headers_json")
+    if not headers or row.headers_json is None:
+        return given
+    if isinstance(headers, str):
         try:
-            given = msgspec.json.decode(given)
+            headers = msgspec.json.decode(headers)
         except msgspec.DecodeError:
-            return said  # it is refused by its field
-    if not isinstance(given, dict):
-        return said
+            return given  # refused later, by its field
+    if not isinstance(headers, dict):
+        return given
     old: dict[str, Any] = msgspec.json.decode(row.headers_json)
     kept = {
         name: old[name] if value == MASK and is_secret_name(name) and name in old else value
-        for name, value in given.items()
+        for name, value in headers.items()
     }
-    return said | {"headers_json": kept}
+    return given | {"headers_json": kept}

@@ -1,4 +1,4 @@
-"""`drumline job list`: the newest jobs, a page at a time."""
+"""`drumline job list`: jobs by status, the newest first."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, paging, terminal
 from drumline.command_layer import store
-from drumline.command_layer.base import Context, QueryCommand
-from drumline.command_layer.fields import PAGE_LIMIT, Id, Limit
-from drumline.commands.job.show import described
+from drumline.command_layer.base import Context
+from drumline.command_layer.paging import PageQuery
+from drumline.commands.job.answers import JobPage, JobSummary, summarise_job
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 
-class JobList(QueryCommand, frozen=True, kw_only=True):
+class JobList(PageQuery, frozen=True, kw_only=True):
     name: ClassVar[str] = "job.list"
 
     status: Literal["ENABLED", "DISABLED"] | None = None
-    before: Id | None = None
-    limit: Limit = 50
+    """Only jobs with this status."""
 
-    def answer(self, context: Context) -> dict[str, Any]:
-        def look(tx: Tx) -> list[dict[str, Any]]:
+    def answer(self, context: Context) -> JobPage:
+        def read(tx: Tx) -> list[JobSummary]:
             rows = store.jobs.listed(
                 tx,
                 context.settings.region,
@@ -32,11 +31,10 @@ class JobList(QueryCommand, frozen=True, kw_only=True):
                 before=self.before,
                 limit=self.limit,
             )
-            return [described(tx, row) for row in rows]
+            return [summarise_job(tx, row) for row in rows]
 
-        found = context.db.read(look)
-        more = len(found) == self.limit
-        return {"jobs": found, "next": found[-1]["id"] if more else None}
+        jobs = context.db.read(read)
+        return JobPage(jobs=jobs, next=self.next_page(jobs))
 
 
 @groups.job.command(
@@ -47,18 +45,18 @@ class JobList(QueryCommand, frozen=True, kw_only=True):
         drumline job list --before 100 --json
     """,
 )
-@click.option("--status", type=click.Choice(["ENABLED", "DISABLED"], case_sensitive=False))
-@click.option("--before", type=groups.ID, metavar="ID", help="Only older ones than this job.")
-@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True)
+@click.option("--status", type=click.Choice(["ENABLED", "DISABLED"], case_sensitive=False),
+              help="Only jobs with this status.")  # fmt: skip
+@paging.options("jobs")
 def list_(**options: Any) -> None:
     """List jobs, the newest first."""
-    found = terminal.ask("job.list", options)
+    page = terminal.ask("job.list", options)
     rows = [
-        (one["id"], one["name"], one["cron_expr"], one["timezone"],
-         one["target_url"] or one["type"], one["status"], one["next_firing"],
-         one["last_run"] and one["last_run"]["status"])
-        for one in found["jobs"]
+        (job["id"], job["name"], job["cron_expr"], job["timezone"],
+         job["target_url"] or job["type"], job["status"], job["next_firing"],
+         job["last_run"] and job["last_run"]["status"])
+        for job in page["jobs"]
     ]  # fmt: skip
     columns = ("id", "name", "schedule", "timezone", "does", "status", "next", "last run")
-    terminal.table(found, columns, rows, nothing="There are no jobs.")
-    terminal.more(found["next"])
+    terminal.table(page, columns, rows, nothing="There are no jobs.")
+    terminal.more(page["next"])

@@ -1,4 +1,4 @@
-"""`drumline job next`: when a job, or a bare expression, fires next, through clock changes."""
+"""`drumline job next`: the next firings of a job or of a cron expression."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from msgspec import Meta
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
+from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import Text64, iso, moment
+from drumline.commands.job.answers import firings_after
 from drumline.commands.job.fields import Cron, Key
 from drumline.domain.jobs.schedule import Schedule
 from drumline.errors import WrongUse
@@ -20,8 +22,23 @@ from drumline.errors import WrongUse
 if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
-MOST = 1000
+MAX_FIRINGS = 1000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class JobFiring(Answer, frozen=True, kw_only=True):
+    """A time at which a job fires."""
+
+    utc: Moment
+    local: Moment
+
+
+class JobFirings(Answer, frozen=True, kw_only=True):
+    """The next firings of a schedule."""
+
+    cron_expr: str
+    timezone: str
+    firings: list[JobFiring]
 
 
 class JobNext(QueryCommand, frozen=True, kw_only=True):
@@ -29,17 +46,18 @@ class JobNext(QueryCommand, frozen=True, kw_only=True):
 
     job: Key | None = None
     cron_expr: Cron | None = None
-    """Instead of a job."""
+    """A cron expression, in place of a job."""
     timezone: Text64 = "UTC"
+    """The time zone of `cron_expr`."""
     after: Annotated[str, Meta(max_length=64)] | None = None
-    """Now, if it is not said."""
-    count: Annotated[int, Meta(ge=1, le=MOST)] = 5
+    """Only firings after this time; by default, now."""
+    count: Annotated[int, Meta(ge=1, le=MAX_FIRINGS)] = 5
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> JobFirings:
         if (self.job is None) == (self.cron_expr is None):
             raise WrongUse(reason="give a job or a cron_expr")
 
-        def look(tx: Tx) -> dict[str, Any]:
+        def read(tx: Tx) -> JobFirings:
             after = tx.now if self.after is None else moment(self.after)
             planned: list[int] = []
             if self.cron_expr is not None:
@@ -49,21 +67,14 @@ class JobNext(QueryCommand, frozen=True, kw_only=True):
                 schedule = store.jobs.schedule_of(row)
                 planned = list(store.jobs.next_planned(tx, [row.id]).values())
             if schedule.by_clock:
-                planned = list(islice(_following(schedule, after), self.count))
-            return {
-                "cron_expr": schedule.text,
-                "timezone": schedule.zone.key,
-                "firings": [{"utc": iso(at), "local": _local(schedule, at)} for at in planned],
-            }
+                planned = list(islice(firings_after(schedule, after), self.count))
+            return JobFirings(
+                cron_expr=schedule.text,
+                timezone=schedule.zone.key,
+                firings=[JobFiring(utc=iso(at), local=_local(schedule, at)) for at in planned],
+            )
 
-        return context.db.read(look)
-
-
-def _following(schedule: Schedule, after: int) -> Any:
-    at = schedule.next_after(after)
-    while at is not None:
-        yield at
-        at = schedule.next_after(at)
+        return context.db.read(read)
 
 
 def _local(schedule: Schedule, at: int) -> str:
@@ -79,15 +90,22 @@ def _local(schedule: Schedule, at: int) -> str:
     """,
 )
 @click.argument("what", metavar="JOB_OR_EXPR", type=terminal.text(255))
-@click.option("--timezone", metavar="TZ", help="Of a bare expression; UTC if not said.")
-@click.option("--after", type=terminal.point_in_time, metavar="TIME", help="Now, if not said.")
-@click.option("--count", type=click.IntRange(1, MOST), default=5, show_default=True)
+@click.option("--timezone", metavar="TZ", help="Time zone of the expression; by default, UTC.")
+@click.option(
+    "--after",
+    type=terminal.point_in_time,
+    metavar="TIME",
+    help="Only firings after this time; by default, now.",
+)
+@click.option("--count", type=click.IntRange(1, MAX_FIRINGS), default=5, show_default=True)
 def next_(what: str, **options: Any) -> None:
-    """Show when a job fires next, or a bare expression would."""
-    bare = what.startswith("@") or len(what.split()) > 4
-    if options["timezone"] is not None and not bare:
-        raise click.UsageError("a job has its own time zone")
-    arguments = {"cron_expr" if bare else "job": what, **options}
-    found = terminal.ask("job.next", arguments)
-    rows = [(one["utc"], one["local"]) for one in found["firings"]]
-    terminal.table(found, ("utc", "local"), rows, nothing="It does not fire again by the clock.")
+    """Show the next firings of a job or of a cron expression."""
+    is_expression = what.startswith("@") or len(what.split()) > 4
+    if options["timezone"] is not None and not is_expression:
+        raise click.UsageError("--timezone is for expressions; a job has its own time zone")
+    arguments = {"cron_expr" if is_expression else "job": what, **options}
+    answer = terminal.ask("job.next", arguments)
+    rows = [(firing["utc"], firing["local"]) for firing in answer["firings"]]
+    terminal.table(
+        answer, ("utc", "local"), rows, nothing="There are no further firings by the clock."
+    )

@@ -1,4 +1,4 @@
-"""`drumline job runs`: what became of a job's firings, the latest first."""
+"""`drumline job runs`: the runs and the skipped firings of a job, the latest first."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, paging, terminal
 from drumline.command_layer import store
+from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context, QueryCommand
-from drumline.command_layer.fields import PAGE_LIMIT, Limit, iso, moment
+from drumline.command_layer.fields import Limit, iso, moment
 from drumline.commands.job.fields import Key
-from drumline.domain.states import TaskState
+from drumline.domain.states import Cause, TaskState
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -25,25 +26,55 @@ REASON_LIMIT = 300
 Time = Annotated[str, Meta(max_length=64)]
 
 
+class JobRun(Answer, frozen=True, kw_only=True):
+    """A run of a job, or a firing that was skipped. `task.show` has all of its fields."""
+
+    id: int
+    job_id: int
+    status: TaskState
+    cause: Cause | None
+    reason: str | None
+    scheduled_at: Moment
+    due_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
+    fired_by: str | None
+    run_attempt: int | None
+    """The number of the run among the runs of its job."""
+    attempt: int
+    trace_id: str | None
+
+
+class JobRunPage(Answer, frozen=True, kw_only=True):
+    """A page of runs, the latest first."""
+
+    job_id: int
+    runs: list[JobRun]
+    next: str | None
+    """The `before` of the next page."""
+
+
 class JobRuns(QueryCommand, frozen=True, kw_only=True):
     name: ClassVar[str] = "job.runs"
 
     job: Key
     status: Annotated[tuple[TaskState, ...], Meta(max_length=len(TaskState))] = ()
-    """All states if none is named. Firings that are still to come are `scheduled` ones."""
+    """Only runs in these states; all but future firings (`scheduled`) if none is given."""
     since: Time | None = None
-    """By their scheduled times: from this one on."""
+    """Only runs that were scheduled at or after this time."""
     until: Time | None = None
+    """Only runs that were scheduled at or before this time."""
     before: Time | None = None
-    """The last one of the previous page."""
+    """Only runs that were scheduled before this time: the `next` of the previous page."""
     limit: Limit = 50
+    """The size of a page."""
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> JobRunPage:
         since, until, before = (
             _moment(name, getattr(self, name)) for name in ("since", "until", "before")
         )
 
-        def look(tx: Tx) -> tuple[int, list[Row[Any]]]:
+        def read(tx: Tx) -> tuple[int, list[Row[Any]]]:
             row = store.jobs.get(tx, context.settings.region, self.job)
             ends = [at for at in (until, before and before - 1) if at is not None]
             if TaskState.SCHEDULED not in self.status:
@@ -58,32 +89,31 @@ class JobRuns(QueryCommand, frozen=True, kw_only=True):
             )
             return row.id, rows
 
-        job_id, rows = context.db.read(look)
-        more = len(rows) == self.limit
-        return {
-            "job_id": job_id,
-            "runs": [brief(row) for row in rows],
-            "next": iso(rows[-1].scheduled_at) if more else None,
-        }
+        job_id, rows = context.db.read(read)
+        is_full = len(rows) == self.limit
+        return JobRunPage(
+            job_id=job_id,
+            runs=[_describe_run(row) for row in rows],
+            next=iso(rows[-1].scheduled_at) if is_full else None,
+        )
 
 
-def brief(row: Row[Any]) -> dict[str, Any]:
-    """A run in a list; `task.show` has all of it."""
-    return {
-        "id": row.id,
-        "job_id": row.job_id,
-        "status": row.status,
-        "cause": row.cause,
-        "reason": row.info and row.info[:REASON_LIMIT],
-        "scheduled_at": iso(row.scheduled_at),
-        "due_at": iso(row.due_at),
-        "started_at": iso(row.started_at or None),
-        "finished_at": iso(row.finished_at or None),
-        "fired_by": row.fired_by,
-        "run_attempt": row.run_attempt,
-        "attempt": row.attempt,
-        "trace_id": row.trace_id,
-    }
+def _describe_run(row: Row[Any]) -> JobRun:
+    return JobRun(
+        id=row.id,
+        job_id=row.job_id,
+        status=row.status,
+        cause=row.cause,
+        reason=row.info and row.info[:REASON_LIMIT],
+        scheduled_at=iso(row.scheduled_at),
+        due_at=iso(row.due_at),
+        started_at=iso(row.started_at or None),
+        finished_at=iso(row.finished_at or None),
+        fired_by=row.fired_by,
+        run_attempt=row.run_attempt,
+        attempt=row.attempt,
+        trace_id=row.trace_id,
+    )
 
 
 def _moment(name: str, text: str | None) -> int | None:
@@ -103,24 +133,25 @@ def _moment(name: str, text: str | None) -> int | None:
 )
 @click.argument("job", metavar="JOB", type=terminal.text(128))
 @click.option("--status", multiple=True, type=click.Choice([state.value for state in TaskState]),
-              help="Only in this state. May be given many times.")  # fmt: skip
+              help="Only runs in this state; may be repeated.")  # fmt: skip
 @click.option(
-    "--since", type=terminal.point_in_time, metavar="TIME", help="Scheduled then or later."
+    "--since", type=terminal.point_in_time, metavar="TIME", help="Scheduled at or after this time."
 )
 @click.option(
-    "--until", type=terminal.point_in_time, metavar="TIME", help="Scheduled then or before."
+    "--until", type=terminal.point_in_time, metavar="TIME", help="Scheduled at or before this time."
 )
-@click.option("--before", type=terminal.point_in_time, metavar="TIME", help="The next page.")
-@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True)
+@click.option(
+    "--before", type=terminal.point_in_time, metavar="TIME", help="Scheduled before this time."
+)
+@paging.limit
 def runs(job: str, **options: Any) -> None:
-    """List a job's runs, and the firings that were skipped with their reasons."""
-    found = terminal.ask("job.runs", {"job": job, **options})
+    """List a job's runs, and its skipped firings with their reasons."""
+    page = terminal.ask("job.runs", {"job": job, **options})
     rows = [
-        (one["id"], one["scheduled_at"], one["status"], one["cause"], one["run_attempt"],
-         one["attempt"], one["finished_at"], (one["reason"] or "").partition("\n")[0][:60])
-        for one in found["runs"]
+        (run["id"], run["scheduled_at"], run["status"], run["cause"], run["run_attempt"],
+         run["attempt"], run["finished_at"], (run["reason"] or "").partition("\n")[0][:60])
+        for run in page["runs"]
     ]  # fmt: skip
     columns = ("id", "scheduled", "status", "cause", "number", "attempt", "finished", "reason")
-    terminal.table(found, columns, rows, nothing="It has no such runs.")
-    if found["next"] is not None and not groups.wants_json():
-        terminal.say(f"There may be more: --before {found['next']}")
+    terminal.table(page, columns, rows, nothing="The job has no such runs.")
+    terminal.more(page["next"])

@@ -1,4 +1,4 @@
-"""`drumline job update`: change some of a job's fields; its unstarted firings are taken back."""
+"""`drumline job update`: change some of a job's fields. Its unstarted firings are removed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from drumline.cli import groups, job_options, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.commands.job import fields
+from drumline.commands.job.answers import JobSummary, summarise_job
 from drumline.commands.job.fields import JobFields, Key
-from drumline.commands.job.show import described
+from drumline.commands.job.switch import version_option
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -24,26 +25,26 @@ class JobUpdate(JobFields, frozen=True, kw_only=True):
 
     job: Key
     version: Annotated[int, Meta(ge=1)] | None = None
-    """The version that was read: if the job has another by now, nothing is changed."""
+    """The version that was read; if the job has another one, nothing is changed."""
     unset: tuple[str, ...] = ()
-    """Fields to be set back to what they are if nobody says anything."""
+    """Fields to set back to their defaults."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> JobSummary:
         row = store.jobs.get(tx, context.settings.region, self.job)
-        said = self.said()
+        given = self.given()
         for name in self.unset:
             if name not in fields.DEFAULTS:
                 known = ", ".join(fields.DEFAULTS)
                 raise WrongUse(
                     field="unset", reason=f"{name!r} cannot be unset; these can: {known}"
                 )
-            said.setdefault(name, fields.DEFAULTS[name])
-        if not said:
+            given.setdefault(name, fields.DEFAULTS[name])
+        if not given:
             raise WrongUse(reason="there is nothing to change: name at least one field")
-        said = fields.keep_secrets(row, said)
-        values = fields.changed(tx, context, row, said)
+        given = fields.restore_masked_headers(row, given)
+        values = fields.changed_row(tx, context, row, given)
         store.jobs.change(tx, row, self.version, values)
-        return described(tx, store.jobs.get(tx, context.settings.region, row.id))
+        return summarise_job(tx, store.jobs.get(tx, context.settings.region, row.id))
 
 
 @groups.job.command(
@@ -55,8 +56,8 @@ class JobUpdate(JobFields, frozen=True, kw_only=True):
     """,
 )
 @click.argument("job", metavar="JOB", type=terminal.text(128))
-@click.option("--name", type=terminal.text(128), help="Call it so from now on.")
-@click.option("--version", type=click.IntRange(1), help="Only if it is still at this version.")
+@click.option("--name", type=terminal.text(128), help="New name.")
+@version_option
 @click.option("--unset", multiple=True, metavar="FIELD", help="Set a field back to its default.")
 @job_options.definition
 @terminal.changes
@@ -67,10 +68,12 @@ def update(
     request_id: str | None,
     **options: Any,
 ) -> None:
-    """Change a job. What is not named stays as it is."""
+    """Change a job. Fields that are not given stay unchanged."""
     fields = job_options.fields(options)
     arguments = fields | {"job": job, "version": version, "unset": unset}
-    done = terminal.change("job.update", arguments, request_id)
-    following = done["next_firing"] or "-"
-    terminal.answer(done, f"job {done['id']} {done['name']}: version {done['version']}, "
-                    f"next {following}")  # fmt: skip
+    answer = terminal.change("job.update", arguments, request_id)
+    next_firing = answer["next_firing"] or "-"
+    terminal.answer(
+        answer,
+        f"job {answer['id']} {answer['name']}: version {answer['version']}, next {next_firing}",
+    )

@@ -1,4 +1,4 @@
-"""`drumline actor`: run one of the processes, in the foreground. supervisord does."""
+"""`drumline actor`: run one process in the foreground, as supervisord does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drumline.cli import groups
 @click.argument("name")
 def actor(name: str) -> None:
     """Run one process: scanner, dispatcher, worker-N, ticker, reaper, gateway."""
-    # The one place where the library knows its processes: it is their launcher.
+    # The only import of actors in this package: here their processes start.
     from actors.__main__ import main
 
     _end_with_supervisor()
@@ -19,7 +19,7 @@ def actor(name: str) -> None:
 
 
 def _end_with_supervisor() -> None:
-    """Drain when supervisord dies: what nobody looks after would stand in the next one's way."""
+    """Have the kernel send SIGTERM when supervisord dies: else the next one cannot start."""
     import os
 
     if os.environ.get("SUPERVISOR_ENABLED") != "1":
@@ -31,4 +31,4 @@ def _end_with_supervisor() -> None:
     supervisor = os.getppid()
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
     if os.getppid() != supervisor or supervisor == 1:
-        raise SystemExit(1)  # it died before the kernel knew what we wish
+        raise SystemExit(1)  # it died before prctl was called

@@ -1,16 +1,16 @@
-"""`drumline doctor`: what is wrong with a set-up, before it hurts."""
+"""`drumline doctor`: check a set-up for mistakes."""
 
 from __future__ import annotations
 
 from drumline.cli import groups, terminal
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-FAILED = 1
+FAILED_EXIT_CODE = 1
 
 
 @groups.root.command("doctor", epilog="drumline doctor\ndrumline doctor --json")
 def doctor() -> int:
-    """Check the set-up and say what to do. Exit code 1 if anything fails."""
+    """Check the set-up and advise how to correct it. Exit 1 if a check fails."""
     import click
 
     from drumline import config
@@ -26,7 +26,7 @@ def doctor() -> int:
     else:
         with StatusLine(chatty=False) as line:
             for finding in examination.examine(settings):
-                line.say(f"Looking at {finding.check}")
+                line.say(f"Checking {finding.check}")
                 findings.append(finding)
     lines = []
     for finding in findings:
@@ -34,4 +34,4 @@ def doctor() -> int:
         advice = f": {finding.advice}" if finding.advice else ""
         lines.append(f"{level}  {finding.check.ljust(11)}  {finding.text}{advice}")
     terminal.answer(findings, "\n".join(lines))
-    return FAILED if any(finding.level == examination.FAIL for finding in findings) else 0
+    return FAILED_EXIT_CODE if any(finding.level == examination.FAIL for finding in findings) else 0

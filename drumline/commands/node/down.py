@@ -1,4 +1,4 @@
-"""`drumline down`: have everything drain and stop. Needs no gateway."""
+"""`drumline down`: drain and stop all processes of this node. Needs no gateway."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def down() -> None:
             with StatusLine() as line:
                 drain(settings, line.say)
         except KeyboardInterrupt:
-            click.echo("The processes go on draining; `drumline status` shows them.", err=True)
+            click.echo("The processes continue to drain; `drumline status` shows them.", err=True)
             raise
     if groups.wants_json():
         click.echo(f'{{"stopped": {running}}}')
     else:
-        click.echo(f"Drumline in {path} is down." if running else f"Nothing runs in {path}.")
+        click.echo(f"Drumline in {path} is down." if running else f"Nothing is running in {path}.")

@@ -1,66 +1,77 @@
-"""`drumline status`: every process of this node, whether or not the gateway answers."""
+"""`drumline status`: the processes of this node. Needs no gateway."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from drumline.cli import groups, terminal
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import Context, QueryCommand
-
-if TYPE_CHECKING:
-    from drumline.node.run_dir import Process
+from drumline.node.run_dir import Process
 
 COLUMNS = ("name", "state", "pid", "up", "memory")
-NOTHING_RUNS = 3
+NOT_RUNNING_EXIT_CODE = 3
+
+
+class NodeState(Answer, frozen=True, kw_only=True):
+    """Whether a node is ready for work, and its processes."""
+
+    version: str
+    node: str
+    region: str
+    ready: bool
+    missing: list[str]
+    """Why the node is not ready."""
+    processes: list[Process]
 
 
 class NodeStatus(QueryCommand, frozen=True, kw_only=True):
-    """This node: whether it can do work, what is missing if not, and its processes."""
+    """Show whether this node is ready for work, and its processes."""
 
     name: ClassVar[str] = "node.status"
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> NodeState:
         from importlib.metadata import version
 
         from drumline.node import readiness, run_dir
 
         missing = readiness.missing(context)
-        return {
-            "version": version("drumline"),
-            "node": context.settings.node_name,
-            "region": context.settings.region,
-            "ready": not missing,
-            "missing": missing,
-            "processes": run_dir.processes(context.settings.run_path),
-        }
+        return NodeState(
+            version=version("drumline"),
+            node=context.settings.node_name,
+            region=context.settings.region,
+            ready=not missing,
+            missing=missing,
+            processes=run_dir.processes(context.settings.run_path),
+        )
 
 
 @groups.root.command("status", epilog="drumline status\ndrumline status --json")
 def status() -> int:
-    """List the processes of this node. Exit code 3 if nothing runs."""
+    """List the processes of this node. Exit 3 if none is running."""
     from drumline import config
     from drumline.node import run_dir
 
     path = config.load().run_path
-    found = run_dir.processes(path)
-    nothing = f"Nothing runs in {path}; start it with `drumline up`."
-    terminal.table(found, COLUMNS, map(row, found), nothing)
-    return 0 if any(process.is_alive for process in found) else NOTHING_RUNS
+    processes = run_dir.processes(path)
+    nothing = f"Nothing is running in {path}; start it with `drumline up`."
+    terminal.table(processes, COLUMNS, map(format_process, processes), nothing)
+    return 0 if any(process.is_alive for process in processes) else NOT_RUNNING_EXIT_CODE
 
 
-def row(process: Process) -> tuple[str, str, int | None, str | None, str | None]:
-    """A process as people read it."""
+def format_process(process: Process) -> tuple[str, str, int | None, str | None, str | None]:
+    """The cells of a process in a table."""
     return (
         process.name,
         process.state,
         process.pid,
-        None if process.uptime is None else duration(process.uptime),
+        None if process.uptime is None else format_duration(process.uptime),
         None if process.memory_mb is None else f"{process.memory_mb:.0f} MB",
     )
 
 
-def duration(seconds: float) -> str:
-    """A time span in its two largest units."""
+def format_duration(seconds: float) -> str:
+    """A duration in its two largest units."""
     whole = int(seconds)
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
     if days:

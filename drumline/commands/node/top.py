@@ -1,4 +1,4 @@
-"""`drumline top`: the node as it is at this moment, again and again."""
+"""`drumline top`: a live view of the node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import click
 import msgspec
 
 from drumline.cli import groups
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import Context, QueryCommand
+from drumline.domain.dispatch.status import QueueStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,31 +18,41 @@ if TYPE_CHECKING:
     from drumline.client.control import Control
     from drumline.config import Settings
 
-FRESH_SECONDS = 1.0
+REFRESH_SECONDS = 1.0
+
+
+class NodeFigures(Answer, frozen=True, kw_only=True):
+    """The queue, the workers and the backlog of a node."""
+
+    queue: QueueStatus
+    workers: list[WorkerStatus]
+    batches_unfinished: int
+    backlog: dict[str, int]
+    """The number of unfinished tasks by state."""
 
 
 class NodeShow(QueryCommand, frozen=True, kw_only=True):
-    """The queue, the workers and the backlog of this node."""
+    """Show the queue, the workers and the backlog of this node."""
 
     name: ClassVar[str] = "node.show"
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> NodeFigures:
         from drumline.store.task import backlog
 
         region = context.settings.region
         unfinished, waiting = context.db.read(lambda tx: backlog.count(tx, region), tries=1)
-        return {
-            "queue": msgspec.to_builtins(context.dispatcher.queue_status()),
-            "workers": msgspec.to_builtins(context.dispatcher.worker_statuses()),
-            "batches_unfinished": unfinished,
-            "backlog": {state: n for state, n in waiting.items() if n},
-        }
+        return NodeFigures(
+            queue=context.dispatcher.queue_status(),
+            workers=list(context.dispatcher.worker_statuses()),
+            batches_unfinished=unfinished,
+            backlog={state: n for state, n in waiting.items() if n},
+        )
 
 
 @groups.root.command("top", epilog="drumline top\ndrumline top --once --json")
-@click.option("--once", is_flag=True, help="Show it once and end.")
+@click.option("--once", is_flag=True, help="Print the figures once and exit.")
 def top(once: bool) -> None:
-    """Watch processes, queue and rates. q or Ctrl-C ends it."""
+    """Watch the processes, the queue and its rate. q or Ctrl-C ends it."""
     from drumline import config
     from drumline.client.control import Control
 
@@ -50,10 +62,10 @@ def top(once: bool) -> None:
         if groups.wants_json():
             from drumline.node import run_dir
 
-            seen = control.call("node.show", {}) | {
+            figures = control.call("node.show", {}) | {
                 "processes": run_dir.processes(settings.run_path)
             }
-            click.echo(msgspec.json.format(msgspec.json.encode(seen), indent=2))
+            click.echo(msgspec.json.format(msgspec.json.encode(figures), indent=2))
         else:
             _watch(settings, control, once)
     finally:
@@ -67,20 +79,20 @@ def _watch(settings: Settings, control: Control, once: bool) -> None:
     from drumline.cli.keyboard import Keyboard
 
     console = Console()
-    view = View(settings, control)
+    view = NodeView(settings, control)
     if once or not console.is_terminal:
-        console.print(view.now())
+        console.print(view.draw())
         return
     with (
         Keyboard() as keys,
-        Live(view.now(), console=console, screen=True, auto_refresh=False) as live,
+        Live(view.draw(), console=console, screen=True, auto_refresh=False) as live,
     ):
-        while keys.wait(FRESH_SECONDS) not in ("q", "Q"):
-            live.update(view.now(), refresh=True)
+        while keys.wait(REFRESH_SECONDS) not in ("q", "Q"):
+            live.update(view.draw(), refresh=True)
 
 
-def glance(control: Control) -> str:
-    """The node in one line."""
+def summarise_node(control: Control) -> str:
+    """The figures of the node in one line."""
     from drumline.errors import NotReachable
 
     try:
@@ -94,15 +106,15 @@ def glance(control: Control) -> str:
     )
 
 
-class View:
-    """What is drawn. It remembers the last figures, to say how fast they change."""
+class NodeView:
+    """What is drawn. It keeps the last figures to compute their rates."""
 
     def __init__(self, settings: Settings, control: Control) -> None:
         self._settings = settings
         self._control = control
         self._finished: tuple[float, int] | None = None
 
-    def now(self) -> RenderableType:
+    def draw(self) -> RenderableType:
         from rich.console import Group
         from rich.text import Text
 
@@ -118,26 +130,28 @@ class View:
     def _processes(self) -> RenderableType:
         from rich.table import Table
 
-        from drumline.commands.node.status import COLUMNS, row
+        from drumline.commands.node.status import COLUMNS, format_process
         from drumline.node import run_dir
 
         drawn = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
         for process in run_dir.processes(self._settings.run_path):
             style = "" if process.state == "running" else "yellow" if process.is_alive else "red"
-            drawn.add_row(*(str(cell or "-") for cell in row(process)), style=style)
+            drawn.add_row(*(str(cell or "-") for cell in format_process(process)), style=style)
         return drawn
 
-    def _figures(self, seen: dict[str, Any]) -> RenderableType:
+    def _figures(self, figures: dict[str, Any]) -> RenderableType:
         from rich.table import Table
 
-        queue = seen["queue"]
-        backlog = ", ".join(f"{n:,} {state}" for state, n in seen["backlog"].items()) or "nothing"
+        queue = figures["queue"]
+        backlog = (
+            ", ".join(f"{n:,} {state}" for state, n in figures["backlog"].items()) or "nothing"
+        )
         drawn = Table.grid(padding=(0, 2))
         drawn.add_row("finished", f"{queue['finished']:,}", f"{self._rate(queue['finished'])}")
         drawn.add_row("queue", f"{queue['length']:,} of {queue['capacity']:,}", "")
         busy = queue["pool_size"] - queue["free_workers"]
         drawn.add_row("workers", f"{busy} of {queue['pool_size']} busy", "")
-        drawn.add_row("backlog", backlog, f"{seen['batches_unfinished']:,} batches")
+        drawn.add_row("backlog", backlog, f"{figures['batches_unfinished']:,} batches")
         if queue["paused"]:
             drawn.add_row("paused", ", ".join(queue["paused"]), "")
         return drawn

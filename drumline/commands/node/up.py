@@ -1,4 +1,4 @@
-"""`drumline up`: start everything on this machine, and stay until Ctrl-C has it drain."""
+"""`drumline up`: start all processes of this node, and drain and stop them on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from drumline.cli import groups
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import Context, QueryCommand
 
 if TYPE_CHECKING:
@@ -18,27 +19,33 @@ if TYPE_CHECKING:
     from drumline.config import Settings
     from drumline.node.launch import StartedNode
 
-GLANCE_SECONDS = 2.0
-HOW_TO_END = "Ctrl-C drains and stops everything."
+REFRESH_SECONDS = 2.0
+HOW_TO_STOP = "Ctrl-C drains and stops everything."
 NEXT_STEPS = """
 Next:
   {drumline} batch show {batch}
   {drumline} batch submit hello --type demo.sleep --param '{{"seconds": 0.1}}' --count 100 --watch
-  {drumline} init          writes drumline.toml and an example of your own handlers
+  {drumline} init          writes drumline.toml and example handlers
   {drumline} top           watches processes, queue and rates
   {drumline} down          drains and stops everything\
 """
 
 
+class NodeReadiness(Answer, frozen=True, kw_only=True):
+    """Why a node is not ready for work; empty if it is."""
+
+    missing: list[str]
+
+
 class NodeReady(QueryCommand, frozen=True, kw_only=True):
-    """What is still missing before this node can do work."""
+    """Show what is missing before this node is ready for work."""
 
     name: ClassVar[str] = "node.ready"
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> NodeReadiness:
         from drumline.node import readiness
 
-        return {"missing": readiness.missing(context)}
+        return NodeReadiness(missing=readiness.missing(context))
 
 
 @groups.root.command(
@@ -49,11 +56,17 @@ class NodeReady(QueryCommand, frozen=True, kw_only=True):
         drumline up --database mysql://user:password@host/drumline --import myhandlers
     """,
 )
-@click.option("--detach", is_flag=True, help="Return when it is ready to take work.")
-@click.option("--demo", is_flag=True, help="Also submit 1,000 demo tasks and show them finish.")
-@click.option("--workers", type=click.IntRange(1, 1024), help="How many workers to start.")
+@click.option("--detach", is_flag=True, help="Return when the node is ready for work.")
+@click.option("--demo", is_flag=True, help="Also submit 1,000 demo tasks and watch them finish.")
+@click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Start N workers.")
 @click.option("--database", metavar="URL", help="sqlite:///FILE or mysql://USER@HOST/NAME.")
-@click.option("--import", "imports", metavar="MODULE", multiple=True, help="A module of handlers.")
+@click.option(
+    "--import",
+    "imports",
+    metavar="MODULE",
+    multiple=True,
+    help="A Python module with handlers; may be repeated.",
+)
 def up(
     detach: bool, demo: bool, workers: int | None, database: str | None, imports: tuple[str, ...]
 ) -> int:
@@ -66,9 +79,9 @@ def up(
     lock = supervisor.acquire_lock(path)
     if lock is None:
         _require_health(settings, detach)
-        _welcome(settings, run_dir.ensure_api_token(path), "Drumline is already up")
-        return _demonstrate(settings) if demo else 0
-    _heed_signals()
+        _print_addresses(settings, run_dir.ensure_api_token(path), "Drumline is already up")
+        return _run_demo(settings) if demo else 0
+    _interrupt_on_signals()
     with StatusLine() as line:
         try:
             started = launch.start(settings, lock, line.say)
@@ -76,37 +89,37 @@ def up(
             line.note(error.log)
             raise
     try:
-        _welcome(settings, started.token, "Drumline is up")
-        code = _demonstrate(settings) if demo else 0
+        _print_addresses(settings, started.token, "Drumline is up")
+        code = _run_demo(settings) if demo else 0
         if not detach:
-            _stay(settings, started)
+            _wait_for_end(settings, started)
         return code
     except KeyboardInterrupt:
         with StatusLine() as line:
-            _be_patient(settings, line)
+            _report_on_signals(settings, line)
             shutdown.drain(settings, line.say)
-        click.echo("Everything is drained and stopped.", err=True)
+        click.echo("All processes have drained and stopped.", err=True)
     return 0
 
 
 def _settings(
     demo: bool, workers: int | None, database: str | None, imports: tuple[str, ...]
 ) -> Settings:
-    """The settings as they are, with what the command line says on top."""
+    """The settings, overridden by the command line."""
     from drumline import config
 
-    said = {"WORKERS": workers, "DATABASE_URL": database, "HTTP_ALLOW_LOOPBACK": demo or None}
+    overrides = {"WORKERS": workers, "DATABASE_URL": database, "HTTP_ALLOW_LOOPBACK": demo or None}
     environment = dict(os.environ)
-    environment |= {config.PREFIX + k: str(v) for k, v in said.items() if v is not None}
+    environment |= {config.PREFIX + k: str(v) for k, v in overrides.items() if v is not None}
     settings = config.load(environment)
     if imports:
-        together = dict.fromkeys((*settings.imports, *imports))
-        settings = config.load(environment | {config.PREFIX + "IMPORTS": ",".join(together)})
+        modules = dict.fromkeys((*settings.imports, *imports))
+        settings = config.load(environment | {config.PREFIX + "IMPORTS": ",".join(modules)})
     return settings
 
 
 def _require_health(settings: Settings, detach: bool) -> None:
-    """Something runs here already: that is what --detach wants, if it is well."""
+    """Accept a running node only with --detach, and only if it is ready."""
     from drumline.client.control import Control
     from drumline.errors import Conflict, NotReachable
 
@@ -127,7 +140,7 @@ def _require_health(settings: Settings, detach: bool) -> None:
         )
 
 
-def _welcome(settings: Settings, token: str, head: str) -> None:
+def _print_addresses(settings: Settings, token: str, head: str) -> None:
     from drumline.masking import mask_url
     from drumline.node.run_dir import TOKEN
 
@@ -136,8 +149,8 @@ def _welcome(settings: Settings, token: str, head: str) -> None:
     if groups.wants_json():
         import msgspec
 
-        known = {"url": url, "token_file": str(file), "run_dir": str(settings.run_path)}
-        click.echo(msgspec.json.encode(known))
+        addresses = {"url": url, "token_file": str(file), "run_dir": str(settings.run_path)}
+        click.echo(msgspec.json.encode(addresses))
         return
     click.echo(f"{head} with {settings.worker_count} workers.")
     click.echo(f"  url        {url}")
@@ -146,8 +159,8 @@ def _welcome(settings: Settings, token: str, head: str) -> None:
     click.echo(f"  logs       {_short(settings.run_path / 'log')}/")
 
 
-def _demonstrate(settings: Settings) -> int:
-    """Run the demo batch; the exit code."""
+def _run_demo(settings: Settings) -> int:
+    """Run the demo batch. Returns the exit code."""
     from drumline.client.client import Client
     from drumline.node import demo
     from drumline.node.supervisor import find_drumline
@@ -165,25 +178,25 @@ def _demonstrate(settings: Settings) -> int:
     return 0
 
 
-def _stay(settings: Settings, started: StartedNode) -> None:
-    """Show how it goes until Ctrl-C, or until `drumline down` is called elsewhere."""
+def _wait_for_end(settings: Settings, started: StartedNode) -> None:
+    """Show the node's figures until Ctrl-C or until `drumline down` is called elsewhere."""
     from drumline.cli.status_line import StatusLine
     from drumline.client.control import Control
-    from drumline.commands.node.top import glance
+    from drumline.commands.node.top import summarise_node
 
     control = Control(settings.endpoint("control"), timeout=2.0)
     try:
         with StatusLine() as line:
-            line.say(HOW_TO_END)
-            while not started.has_ended(GLANCE_SECONDS):
+            line.say(HOW_TO_STOP)
+            while not started.has_ended(REFRESH_SECONDS):
                 if sys.stderr.isatty():
-                    line.say(f"{glance(control)}. {HOW_TO_END}")
+                    line.say(f"{summarise_node(control)}. {HOW_TO_STOP}")
     finally:
         control.close()
 
 
-def _heed_signals() -> None:
-    """A closed terminal and a service manager mean the same as Ctrl-C."""
+def _interrupt_on_signals() -> None:
+    """Treat SIGTERM and SIGHUP as Ctrl-C."""
 
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt
@@ -193,14 +206,14 @@ def _heed_signals() -> None:
             signal.signal(number, interrupt)
 
 
-def _be_patient(settings: Settings, line: StatusLine) -> None:
-    """From now on a Ctrl-C is only told what is being waited for."""
+def _report_on_signals(settings: Settings, line: StatusLine) -> None:
+    """From now on, answer Ctrl-C with what is being waited for."""
     from drumline.node.shutdown import drain_limit
 
     def tell(number: int, _: object) -> None:
         line.note(
-            f"Running tasks have {settings.drain_seconds:g} s to finish, then they are given back; "
-            f"all of it ends within {drain_limit(settings):g} s."
+            f"Running tasks have {settings.drain_seconds:g} s to finish, then they return to "
+            f"the queue. All processes stop within {drain_limit(settings):g} s."
         )
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -208,6 +221,6 @@ def _be_patient(settings: Settings, line: StatusLine) -> None:
 
 
 def _short(path: Path) -> Path:
-    """A path as one would type it here."""
+    """A path, relative to the working directory if it is below it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

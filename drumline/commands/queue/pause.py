@@ -1,11 +1,11 @@
-"""`drumline queue pause`: no task of a type, or no task at all, starts until it is resumed.
+"""`drumline queue pause`: start no tasks of a type, or no tasks at all, until they are resumed.
 
-What runs goes on. A pause is kept in the database: no restart forgets it.
+Running tasks continue. A pause is stored in the database and survives restarts.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -13,7 +13,7 @@ from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Type
-from drumline.commands.queue.show import pauses
+from drumline.commands.queue.answers import QueuePauses, format_pauses
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx
@@ -23,9 +23,9 @@ class QueuePause(ChangeCommand, frozen=True, kw_only=True):
     name: ClassVar[str] = "queue.pause"
 
     type: Type | None = None
-    """Everything if none is named."""
+    """The type to pause; all types if none is given."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> QueuePauses:
         region = context.settings.region
         paused = store.pauses.current(tx, region)
         wanted = self.type or store.pauses.EVERYTHING
@@ -34,11 +34,11 @@ class QueuePause(ChangeCommand, frozen=True, kw_only=True):
                 _require_known(tx, region, self.type)
             store.pauses.add(tx, region, wanted)
             paused = sorted([*paused, wanted])
-        return {"paused": paused}
+        return QueuePauses(paused=paused)
 
 
 def _require_known(tx: Tx, region: str, type: str) -> None:
-    """A pause of a type that nobody has is a slip of the finger."""
+    """Refuse a type that has no handler: it is most likely misspelt."""
     if not any(spec.type == type for spec in store.handlers.known(tx, region)):
         store.handlers.find(tx, region, type, None)
 
@@ -53,6 +53,6 @@ def _require_known(tx: Tx, region: str, type: str) -> None:
 @click.argument("type_", metavar="[TYPE]", type=terminal.TYPE, required=False)
 @terminal.changes
 def pause(type_: str | None, request_id: str | None) -> None:
-    """Let no task of a type start; without TYPE, no task at all."""
-    done = terminal.change("queue.pause", {"type": type_}, request_id)
-    terminal.answer(done, f"paused: {pauses(done['paused'])}")
+    """Start no tasks of TYPE; without TYPE, no tasks at all."""
+    answer = terminal.change("queue.pause", {"type": type_}, request_id)
+    terminal.answer(answer, f"paused: {format_pauses(answer['paused'])}")

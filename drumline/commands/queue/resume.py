@@ -1,8 +1,8 @@
-"""`drumline queue resume`: undo a pause. Each pause is undone by itself, as it was made."""
+"""`drumline queue resume`: end the pause of a type, or the pause of everything."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -10,7 +10,7 @@ from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Type
-from drumline.commands.queue.show import pauses
+from drumline.commands.queue.answers import QueuePauses, format_pauses
 from drumline.errors import Conflict
 
 if TYPE_CHECKING:
@@ -21,17 +21,17 @@ class QueueResume(ChangeCommand, frozen=True, kw_only=True):
     name: ClassVar[str] = "queue.resume"
 
     type: Type | None = None
-    """The pause of everything if none is named."""
+    """The type to resume; if none is given, the pause of everything ends."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> QueuePauses:
         region = context.settings.region
         wanted = self.type or store.pauses.EVERYTHING
         removed = store.pauses.remove(tx, region, wanted)
         paused = store.pauses.current(tx, region)
         if not removed:
-            what = self.type or "the queue as a whole"
-            raise Conflict(reason=f"{what} is not paused; paused: {pauses(paused)}")
-        return {"paused": paused}
+            what = self.type or "the whole queue"
+            raise Conflict(reason=f"{what} is not paused; paused: {format_pauses(paused)}")
+        return QueuePauses(paused=paused)
 
 
 @groups.queue.command(
@@ -44,6 +44,6 @@ class QueueResume(ChangeCommand, frozen=True, kw_only=True):
 @click.argument("type_", metavar="[TYPE]", type=terminal.TYPE, required=False)
 @terminal.changes
 def resume(type_: str | None, request_id: str | None) -> None:
-    """Let a paused type start again; without TYPE, undo the pause of everything."""
-    done = terminal.change("queue.resume", {"type": type_}, request_id)
-    terminal.answer(done, f"resumed; paused: {pauses(done['paused'])}")
+    """Start tasks of TYPE again; without TYPE, end the pause of everything."""
+    answer = terminal.change("queue.resume", {"type": type_}, request_id)
+    terminal.answer(answer, f"resumed; paused: {format_pauses(answer['paused'])}")

@@ -1,25 +1,26 @@
-"""`drumline queue show`: the dispatcher's queue, the pool of workers, and what is paused."""
+"""`drumline queue show`: the dispatcher's queue, its workers, and the types that are paused."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
+from drumline.commands.queue.answers import format_pauses
+from drumline.domain.dispatch.status import QueueStatus
 
 
 class QueueShow(QueryCommand, frozen=True, kw_only=True):
     name: ClassVar[str] = "queue.show"
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> QueueStatus:
         region = context.settings.region
-        # What is paused is read where it is kept; the dispatcher learns of it a moment later.
+        # Pauses are read from the database: the dispatcher learns of a new one a moment later.
         paused = context.db.read(lambda tx: store.pauses.current(tx, region))
-        found: dict[str, Any] = msgspec.to_builtins(context.dispatcher.queue_status())
-        return found | {"paused": paused}
+        return msgspec.structs.replace(context.dispatcher.queue_status(), paused=tuple(paused))
 
 
 @groups.queue.command(
@@ -30,22 +31,17 @@ class QueueShow(QueryCommand, frozen=True, kw_only=True):
     """,
 )
 def show() -> None:
-    """Show the queue, the pool of workers, and what is paused."""
-    found = terminal.ask("queue.show", {})
-    by_type = ", ".join(f"{n} {key.partition('/')[2]}" for key, n in found["by_type"].items())
+    """Show the queue, the workers, and the types that are paused."""
+    queue = terminal.ask("queue.show", {})
+    by_type = ", ".join(f"{n} {key.partition('/')[2]}" for key, n in queue["by_type"].items())
     terminal.record(
-        found,
+        queue,
         [
-            ("queued", f"{found['length']} of {found['capacity']}"),
+            ("queued", f"{queue['length']} of {queue['capacity']}"),
             ("by type", by_type or None),
-            ("with workers", found["assigned"]),
-            ("workers", f"{found['pool_size']}, {found['free_workers']} free"),
-            ("finished", found["finished"]),
-            ("paused", pauses(found["paused"])),
+            ("with workers", queue["assigned"]),
+            ("workers", f"{queue['pool_size']}, {queue['free_workers']} free"),
+            ("finished", queue["finished"]),
+            ("paused", format_pauses(queue["paused"])),
         ],
     )
-
-
-def pauses(types: list[str]) -> str:
-    """What is paused, in words."""
-    return ", ".join("everything" if one == "*" else one for one in types) or "nothing"

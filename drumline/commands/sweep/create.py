@@ -1,4 +1,4 @@
-"""`drumline sweep create`: one call of a handler for every index, or for every line of a source."""
+"""`drumline sweep create`: call a handler once for every index, or for every item of a source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from drumline.cli import gateway, groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Text128, as_json
-from drumline.commands.sweep.show import said, shown
-from drumline.commands.sweep.watch import follow_to_end
+from drumline.commands.sweep.answers import SweepSummary, read_summary
+from drumline.commands.sweep.show import format_sweep
+from drumline.commands.sweep.watch import answer_or_follow
 from drumline.domain.sweeps.partition import MAX_EXTRA_BYTES
 from drumline.domain.sweeps.sweep import (
     LARGEST_PARALLEL,
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 LIST_LIMIT = 1024 * 1024
-"""Bytes of items in a list; more come from a file or a URL."""
-MOST_THREADS = 256
-"""Sync items that a partition runs at a time."""
+"""Bytes of items in a list; larger lists must be a file or a URL."""
+MAX_THREADS = 256
+"""How many sync items a partition runs in parallel."""
 CHECK_SECONDS = 60.0
-"""How long the command line waits for a create hook."""
+"""How long the CLI waits for a create hook."""
 
 
 class SweepCreate(ChangeCommand, frozen=True, kw_only=True):
@@ -44,18 +45,24 @@ class SweepCreate(ChangeCommand, frozen=True, kw_only=True):
     sweep_name: str = msgspec.field(name="name")
     type: str
     total: int | None = None
+    """The number of indexes, in place of items."""
     items: str | tuple[str, ...] | None = None
-    """A file or URL with one item a line, or the items themselves."""
+    """A file or URL with one item per line, or the items themselves."""
     rate: float | None = None
+    """Maximum items per second, over all partitions."""
     parallel: int | None = None
+    """Maximum items in parallel, over all partitions."""
     errors: int | None = None
+    """The sweep stops when this many items have failed."""
     partitions: int = 1
+    """The number of workers among which the items are divided."""
     extra: Any = None
+    """Any data for the handler."""
     start: bool = False
-    """Start it in the same breath, if it has no create hook."""
+    """Start the sweep at once, if it has no create hook."""
     creator: Text128 | None = None
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> SweepSummary:
         region = context.settings.region
         spec = store.handlers.find_sweep(tx, region, self.type)
         listed = self.items if isinstance(self.items, tuple) else None
@@ -89,17 +96,17 @@ class SweepCreate(ChangeCommand, frozen=True, kw_only=True):
         row = store.sweeps.get(tx, region, sweep_id)
         if self.start and row.checked:
             row = store.sweeps.start(tx, row, spec)
-        return shown(tx, row)
+        return read_summary(tx, row)
 
 
 def check_threads(spec: HandlerSpec, parallel: int | None, partitions: int) -> None:
-    """Sync items need a thread each."""
+    """Refuse more parallel sync items than the partitions have threads for."""
     is_async = spec.sweep is not None and spec.sweep.is_async
-    if parallel is not None and not is_async and parallel > MOST_THREADS * partitions:
+    if parallel is not None and not is_async and parallel > MAX_THREADS * partitions:
         raise WrongUse(
             field="parallel",
             reason=f"{spec.type} is not async, and a partition runs at most "
-            f"{MOST_THREADS} sync items at a time: use more partitions.",
+            f"{MAX_THREADS} sync items at a time: use more partitions.",
         )
 
 
@@ -116,7 +123,9 @@ def extra_json(extra: Any) -> str | None:
 def _list(items: tuple[str, ...]) -> str:
     from drumline.sweep_items.reader import lines
 
-    size = sum(len(chunk) for chunk in lines(items))  # refuses what would not come back as it is
+    size = sum(
+        len(chunk) for chunk in lines(items)
+    )  # refuses items that would not be read back unchanged
     if size > LIST_LIMIT:
         raise WrongUse(
             field="items",
@@ -142,7 +151,7 @@ ERRORS = click.IntRange(0, LARGEST_TOTAL)
 
 
 def _items(value: str) -> str:
-    """A URL as it is; a file by its whole path, since workers have another directory."""
+    """A URL unchanged; a file by its absolute path, as workers have another working directory."""
     if "://" in value:
         return value
     path = Path(value).absolute()
@@ -163,47 +172,60 @@ _items.__name__ = "file_or_url"
     """,
 )
 @click.argument("sweep_name", metavar="NAME", type=terminal.text(LONGEST_NAME))
-@click.option("--type", "type_", type=terminal.TYPE, required=True, help="The handler.")
-@click.option("--total", type=click.IntRange(1, LARGEST_TOTAL), help="Every index below this.")
-@click.option("--items", type=_items, metavar="FILE_OR_URL", help="Or every line of this.")
-@click.option("--rate", type=RATE, metavar="N", help="Items a second, of the whole sweep.")
-@click.option("--parallel", type=PARALLEL, metavar="N", help="Items at a time.")
-@click.option("--errors", type=ERRORS, metavar="N", help="Stop at so many errors.")
+@click.option(
+    "--type",
+    "type_",
+    type=terminal.TYPE,
+    required=True,
+    help="The sweep type, which names the handler.",
+)
+@click.option(
+    "--total",
+    type=click.IntRange(1, LARGEST_TOTAL),
+    help="Sweep over the indexes from 0 to N-1.",
+    metavar="N",
+)
+@click.option(
+    "--items", type=_items, metavar="FILE_OR_URL", help="Sweep over the lines of a file or URL."
+)
+@click.option(
+    "--rate", type=RATE, metavar="N", help="Maximum items per second, over all partitions."
+)
+@click.option(
+    "--parallel", type=PARALLEL, metavar="N", help="Maximum items in parallel, over all partitions."
+)
+@click.option("--errors", type=ERRORS, metavar="N", help="Stop when N items have failed.")
 @click.option("--partitions", type=click.IntRange(1, LARGEST_PARTITIONS), metavar="N",
-              help="Parts that run on workers of their own; 1 if not said.")  # fmt: skip
-@click.option("--extra", type=terminal.document, metavar="JSON", help="Data for the handler.")
-@click.option("--start", is_flag=True, help="Start it at once.")
-@click.option("--watch", is_flag=True, help="Start it, and follow it to its end.")
+              help="Divide the items among N workers; by default, 1.")  # fmt: skip
+@click.option("--extra", type=terminal.document, metavar="JSON", help="Any data for the handler.")
+@click.option("--start", is_flag=True, help="Start the sweep at once.")
+@click.option("--watch", is_flag=True, help="Start the sweep and follow it until it ends.")
 @terminal.changes
 def create(
     sweep_name: str, type_: str, start: bool, watch: bool, request_id: str | None, **options: Any
 ) -> int:
-    """Create a sweep: a handler is called once for every index, or every item."""
+    """Create a sweep: call a handler once for every index or item."""
     if (options["total"] is None) == (options["items"] is None):
-        raise click.UsageError("give --total or --items, one of the two")
+        raise click.UsageError("give either --total or --items")
     starts = start or watch
     arguments = options | {"name": sweep_name, "type": type_, "start": starts}
-    made = terminal.change("sweep.create", arguments, request_id)
-    if not made["checked"]:
-        made = _checked(made["id"])
-        if made["state"] == "failed":
-            terminal.answer(made, said(made))
+    sweep = terminal.change("sweep.create", arguments, request_id)
+    if not sweep["checked"]:
+        sweep = _wait_for_check(sweep["id"])
+        if sweep["state"] == "failed":
+            terminal.answer(sweep, format_sweep(sweep))
             return 5
         if starts:
-            made = terminal.change("sweep.start", {"sweep": made["id"]}, None)
-    if not watch:
-        terminal.answer(made, said(made))
-        return 0
-    terminal.say(said(made))
-    return follow_to_end(str(made["id"]))
+            sweep = terminal.change("sweep.start", {"sweep": sweep["id"]}, None)
+    return answer_or_follow(sweep, watch)
 
 
-def _checked(sweep_id: int) -> dict[str, Any]:
+def _wait_for_check(sweep_id: int) -> dict[str, Any]:
     """Wait for the create hook, which runs in a worker."""
     from drumline.client.polling import poll
 
     with gateway.connect() as client:
-        for found in poll(lambda: client.call("sweep.show", sweep=sweep_id), CHECK_SECONDS):
-            if found["checked"] or found["state"] == "failed":
+        for sweep in poll(lambda: client.call("sweep.show", sweep=sweep_id), CHECK_SECONDS):
+            if sweep["checked"] or sweep["state"] == "failed":
                 break
-    return found
+    return sweep

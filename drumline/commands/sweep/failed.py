@@ -1,4 +1,4 @@
-"""`drumline sweep failed`: the indexes that failed, a page at a time."""
+"""`drumline sweep failed`: the indexes that failed, the lowest first."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, paging, terminal
 from drumline.command_layer import store
+from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context, QueryCommand
-from drumline.command_layer.fields import PAGE_LIMIT, Limit, iso
+from drumline.command_layer.fields import Limit, iso
 from drumline.commands.sweep.show import Key
 from drumline.domain.sweeps.sweep import LARGEST_TOTAL, LONGEST_NAME
 
@@ -18,23 +19,39 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 
+class FailedItem(Answer, frozen=True, kw_only=True):
+    """An index whose item failed."""
+
+    index: int
+    at: Moment
+
+
+class FailedItemPage(Answer, frozen=True, kw_only=True):
+    """A page of failed items, the lowest index first."""
+
+    failed: list[FailedItem]
+    next: int | None
+    """The `after` of the next page."""
+
+
 class SweepFailed(QueryCommand, frozen=True, kw_only=True):
     name: ClassVar[str] = "sweep.failed"
 
     sweep: Key
     after: Annotated[int, Meta(ge=0)] | None = None
-    """Only indexes above this one."""
+    """Only indexes above this one: the `next` of the previous page."""
     limit: Limit = 50
+    """The size of a page."""
 
-    def answer(self, context: Context) -> dict[str, Any]:
-        def look(tx: Tx) -> list[dict[str, Any]]:
+    def answer(self, context: Context) -> FailedItemPage:
+        def read(tx: Tx) -> list[FailedItem]:
             row = store.sweeps.get(tx, context.settings.region, self.sweep)
-            found = store.sweep_log.failed(tx, row.id, self.after, self.limit)
-            return [{"index": one.item, "at": iso(one.created_at)} for one in found]
+            lines = store.sweep_log.failed(tx, row.id, self.after, self.limit)
+            return [FailedItem(index=line.item, at=iso(line.created_at)) for line in lines]
 
-        found = context.db.read(look)
-        more = len(found) == self.limit
-        return {"failed": found, "next": found[-1]["index"] if more else None}
+        items = context.db.read(read)
+        is_full = len(items) == self.limit
+        return FailedItemPage(failed=items, next=items[-1].index if is_full else None)
 
 
 @groups.sweep.command(
@@ -45,12 +62,13 @@ class SweepFailed(QueryCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
-@click.option("--after", type=click.IntRange(0, LARGEST_TOTAL), help="Only above this index.")
-@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True)
+@click.option("--after", type=click.IntRange(0, LARGEST_TOTAL), metavar="INDEX",
+              help="Only indexes above this one.")  # fmt: skip
+@paging.limit
 def failed(sweep: str, **options: Any) -> None:
-    """List the indexes that failed, the lowest first; `sweep log` says why."""
-    found = terminal.ask("sweep.failed", {"sweep": sweep, **options})
-    rows = [(one["index"], one["at"]) for one in found["failed"]]
-    terminal.table(found, ("index", "at"), rows, nothing="No item has failed.")
-    if found["next"] is not None and not groups.wants_json():
-        terminal.say(f"There may be more: --after {found['next']}")
+    """List the indexes that failed, the lowest first; `sweep log` shows the reasons."""
+    page = terminal.ask("sweep.failed", {"sweep": sweep, **options})
+    rows = [(item["index"], item["at"]) for item in page["failed"]]
+    terminal.table(page, ("index", "at"), rows, nothing="No item has failed.")
+    if page["next"] is not None and not groups.wants_json():
+        terminal.say(f"There may be more: --after {page['next']}")

@@ -1,4 +1,4 @@
-"""`drumline sweep log`: what a sweep's items had to say, and why those that failed did."""
+"""`drumline sweep log`: the messages of a sweep's items, and the errors of those that failed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, paging, terminal
 from drumline.command_layer import store
-from drumline.command_layer.base import Context, QueryCommand
-from drumline.command_layer.fields import PAGE_LIMIT, Id, Limit, iso
+from drumline.command_layer.answers import Answer, Moment
+from drumline.command_layer.base import Context
+from drumline.command_layer.fields import iso
+from drumline.command_layer.paging import PageQuery
 from drumline.commands.sweep.show import Key
 from drumline.domain.sweeps.sweep import LARGEST_TOTAL, LONGEST_NAME
 
@@ -18,27 +20,43 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 
-class SweepLog(QueryCommand, frozen=True, kw_only=True):
+class SweepLogLine(Answer, frozen=True, kw_only=True):
+    """A message or an error of an item."""
+
+    id: int
+    index: int
+    message: str
+    at: Moment
+
+
+class SweepLogPage(Answer, frozen=True, kw_only=True):
+    """A page of a sweep's log, the newest lines first."""
+
+    lines: list[SweepLogLine]
+    next: int | None
+    """The `before` of the next page."""
+
+
+class SweepLog(PageQuery, frozen=True, kw_only=True):
     name: ClassVar[str] = "sweep.log"
 
     sweep: Key
     index: Annotated[int, Meta(ge=0)] | None = None
-    before: Id | None = None
-    limit: Limit = 50
+    """Only lines of the item with this index."""
 
-    def answer(self, context: Context) -> dict[str, Any]:
-        def look(tx: Tx) -> list[dict[str, Any]]:
+    def answer(self, context: Context) -> SweepLogPage:
+        def read(tx: Tx) -> list[SweepLogLine]:
             row = store.sweeps.get(tx, context.settings.region, self.sweep)
             lines = store.sweep_log.lines(tx, row.id, self.index, self.before, self.limit)
             return [
-                {"id": line.id, "index": line.item, "message": line.message,
-                 "at": iso(line.created_at)}
+                SweepLogLine(
+                    id=line.id, index=line.item, message=line.message, at=iso(line.created_at)
+                )
                 for line in lines
-            ]  # fmt: skip
+            ]
 
-        found = context.db.read(look)
-        more = len(found) == self.limit
-        return {"lines": found, "next": found[-1]["id"] if more else None}
+        lines = context.db.read(read)
+        return SweepLogPage(lines=lines, next=self.next_page(lines))
 
 
 @groups.sweep.command(
@@ -50,13 +68,13 @@ class SweepLog(QueryCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
-@click.option("--index", type=click.IntRange(0, LARGEST_TOTAL), help="Only of this item.")
-@click.option("--before", type=groups.ID, metavar="ID", help="Only older lines than this one.")
-@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True)
+@click.option("--index", type=click.IntRange(0, LARGEST_TOTAL), metavar="INDEX",
+              help="Only lines of the item with this index.")  # fmt: skip
+@paging.options("lines")
 def log(sweep: str, **options: Any) -> None:
-    """Show a sweep's data log, the newest lines first."""
-    found = terminal.ask("sweep.log", {"sweep": sweep, **options})
-    rows = [(line["id"], line["at"], line["index"], line["message"]) for line in found["lines"]]
+    """Show the log of a sweep's items, the newest lines first."""
+    page = terminal.ask("sweep.log", {"sweep": sweep, **options})
+    rows = [(line["id"], line["at"], line["index"], line["message"]) for line in page["lines"]]
     columns = ("id", "at", "index", "message")
-    terminal.table(found, columns, rows, nothing="There are no lines.")
-    terminal.more(found["next"])
+    terminal.table(page, columns, rows, nothing="There are no lines.")
+    terminal.more(page["next"])

@@ -1,15 +1,16 @@
-"""`drumline sweep ready`: what a sweep's handler waits for is there; start it in its name."""
+"""`drumline sweep ready`: start a sweep whose prepare hook returned Later()."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
-from drumline.commands.sweep.show import Key, said, shown
+from drumline.commands.sweep.answers import SweepSummary, read_summary
+from drumline.commands.sweep.show import Key, format_sweep
 from drumline.domain.sweeps.sweep import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -21,16 +22,16 @@ class SweepReady(ChangeCommand, frozen=True, kw_only=True):
 
     sweep: Key
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> SweepSummary:
         row = store.sweeps.get(tx, context.settings.region, self.sweep)
         row = store.sweeps.locked(tx, row.id)
-        return shown(tx, store.sweeps.ready(tx, row))
+        return read_summary(tx, store.sweeps.ready(tx, row))
 
 
 @groups.sweep.command("ready", epilog="drumline sweep ready june")
 @click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
 @terminal.changes
 def ready(sweep: str, request_id: str | None) -> None:
-    """Let a sweep start whose prepare hook returned Later()."""
-    done = terminal.change("sweep.ready", {"sweep": sweep}, request_id)
-    terminal.answer(done, said(done))
+    """Start a sweep whose prepare hook returned Later()."""
+    answer = terminal.change("sweep.ready", {"sweep": sweep}, request_id)
+    terminal.answer(answer, format_sweep(answer))

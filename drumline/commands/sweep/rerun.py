@@ -1,4 +1,4 @@
-"""`drumline sweep rerun`: run a part of a sweep again, as a sweep of its own."""
+"""`drumline sweep rerun`: run a range of a sweep's indexes again, as a new sweep."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from msgspec import Meta
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
-from drumline.commands.sweep.show import Key, said, shown
-from drumline.commands.sweep.watch import follow_to_end
+from drumline.commands.sweep.answers import SweepSummary, read_summary
+from drumline.commands.sweep.show import Key
+from drumline.commands.sweep.watch import answer_or_follow
 from drumline.domain.sweeps.sweep import (
     LARGEST_PARTITIONS,
     LARGEST_TOTAL,
@@ -37,25 +38,27 @@ class SweepRerun(ChangeCommand, frozen=True, kw_only=True):
 
     sweep: Key
     first: Index | None = None
-    """From this index on; none: from where the sweep begins."""
+    """The first index; by default, the sweep's own."""
     end: Index | None = None
-    """To before this index; none: to where the sweep ends."""
+    """The index after the last one; by default, the sweep's own."""
     partitions: Annotated[int, Meta(ge=1, le=LARGEST_PARTITIONS)] | None = None
+    """By default, as many as the sweep has."""
     sweep_name: str | None = msgspec.field(default=None, name="name")
+    """The name of the new sweep; by default, made from the sweep's name."""
     start: bool = True
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> SweepSummary:
         region = context.settings.region
         row = store.sweeps.get(tx, region, self.sweep)
         if row.end_index is None:
             raise Conflict(
-                reason=f"Sweep {row.id} has not been started: its items are not counted."
+                reason=f"Sweep {row.id} has not been started: its items have not been counted."
             )
         first = row.first_index if self.first is None else self.first
         end = row.end_index if self.end is None else self.end
         if not 0 <= first < end <= (row.total or row.end_index):
             raise WrongUse(
-                reason=f"first and end: {first:,} to {end:,} is not a part of "
+                reason=f"first and end: {first:,} to {end:,} is not a range within "
                 f"0 to {row.total or row.end_index:,}."
             )
         partitions = self.partitions or min(row.partitions, end - first)
@@ -75,7 +78,7 @@ class SweepRerun(ChangeCommand, frozen=True, kw_only=True):
         new = store.sweeps.get(tx, region, store.sweeps.create(tx, region, values, spec))
         if self.start and new.checked:
             new = store.sweeps.start(tx, new, spec)
-        return shown(tx, new)
+        return read_summary(tx, new)
 
 
 @groups.sweep.command(
@@ -86,18 +89,26 @@ class SweepRerun(ChangeCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
-@click.option("--first", type=click.IntRange(0, LARGEST_TOTAL), help="From this index on.")
-@click.option("--end", type=click.IntRange(0, LARGEST_TOTAL), help="To before this index.")
-@click.option("--partitions", type=click.IntRange(1, LARGEST_PARTITIONS), metavar="N")
-@click.option("--name", type=terminal.text(LONGEST_NAME), help="What the new sweep is called.")
-@click.option("--start/--no-start", default=True, show_default=True)
-@click.option("--watch", is_flag=True, help="Follow it to its end.")
+@click.option(
+    "--first",
+    type=click.IntRange(0, LARGEST_TOTAL),
+    metavar="INDEX",
+    help="First index; by default, the sweep's own.",
+)
+@click.option(
+    "--end",
+    type=click.IntRange(0, LARGEST_TOTAL),
+    metavar="INDEX",
+    help="Index after the last one; by default, the sweep's own.",
+)
+@click.option("--partitions", type=click.IntRange(1, LARGEST_PARTITIONS), metavar="N",
+              help="Divide the items among N workers; by default, as the sweep does.")  # fmt: skip
+@click.option("--name", type=terminal.text(LONGEST_NAME), help="Name of the new sweep.")
+@click.option("--start/--no-start", default=True, show_default=True,
+              help="Start the new sweep at once.")  # fmt: skip
+@click.option("--watch", is_flag=True, help="Follow the new sweep until it ends.")
 @terminal.changes
 def rerun(sweep: str, watch: bool, request_id: str | None, **options: Any) -> int:
-    """Run some indexes of a sweep again, as a new sweep."""
-    done = terminal.change("sweep.rerun", {"sweep": sweep, **options}, request_id)
-    if not watch:
-        terminal.answer(done, said(done))
-        return 0
-    terminal.say(said(done))
-    return follow_to_end(str(done["id"]))
+    """Run a range of a sweep's indexes again, as a new sweep."""
+    answer = terminal.change("sweep.rerun", {"sweep": sweep, **options}, request_id)
+    return answer_or_follow(answer, watch)

@@ -1,16 +1,17 @@
-"""`drumline sweep start`: start a sweep, or go on with one that was stopped."""
+"""`drumline sweep start`: start a sweep, or continue one that was stopped."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
-from drumline.commands.sweep.show import Key, said, shown
-from drumline.commands.sweep.watch import follow_to_end
+from drumline.commands.sweep.answers import SweepSummary, read_summary
+from drumline.commands.sweep.show import Key
+from drumline.commands.sweep.watch import answer_or_follow
 from drumline.domain.sweeps.sweep import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ class SweepStart(ChangeCommand, frozen=True, kw_only=True):
 
     sweep: Key
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> SweepSummary:
         region = context.settings.region
         row = store.sweeps.get(tx, region, self.sweep)
         row = store.sweeps.locked(tx, row.id)
         spec = store.handlers.find_sweep(tx, region, row.type)
-        return shown(tx, store.sweeps.start(tx, row, spec))
+        return read_summary(tx, store.sweeps.start(tx, row, spec))
 
 
 @groups.sweep.command(
@@ -38,13 +39,9 @@ class SweepStart(ChangeCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
-@click.option("--watch", is_flag=True, help="Follow it to its end.")
+@click.option("--watch", is_flag=True, help="Follow the sweep until it ends.")
 @terminal.changes
 def start(sweep: str, watch: bool, request_id: str | None) -> int:
-    """Start a sweep; one that was stopped goes on where it was."""
-    done = terminal.change("sweep.start", {"sweep": sweep}, request_id)
-    if not watch:
-        terminal.answer(done, said(done))
-        return 0
-    terminal.say(said(done))
-    return follow_to_end(sweep)
+    """Start a sweep, or continue one that was stopped."""
+    answer = terminal.change("sweep.start", {"sweep": sweep}, request_id)
+    return answer_or_follow(answer, watch)

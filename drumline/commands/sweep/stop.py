@@ -1,16 +1,17 @@
-"""`drumline sweep stop`: no further item starts; the sweep can go on later where it was."""
+"""`drumline sweep stop`: start no further items. The sweep can be continued later."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import click
 from msgspec import Meta
 
 from drumline.cli import groups, terminal
-from drumline.command_layer import steering, store
+from drumline.command_layer import kills, store
 from drumline.command_layer.base import ChangeCommand, Context
-from drumline.commands.sweep.show import Key, said, shown
+from drumline.commands.sweep.answers import SweepSummary, summary_fields
+from drumline.commands.sweep.show import Key, format_sweep
 from drumline.domain.sweeps.sweep import LONGEST_NAME, Initiator
 
 if TYPE_CHECKING:
@@ -19,28 +20,38 @@ if TYPE_CHECKING:
 REASON_LIMIT = 500
 
 
+class SweepStopped(SweepSummary, frozen=True, kw_only=True):
+    """The sweep and the tasks that still run its items."""
+
+    tasks: list[int]
+
+
 class SweepStop(ChangeCommand, frozen=True, kw_only=True):
     name: ClassVar[str] = "sweep.stop"
 
     sweep: Key
     force: bool = False
-    """Kill what runs, instead of letting the items that run come to their end."""
+    """Kill the running items; otherwise they run to their end."""
     reason: Annotated[str, Meta(max_length=REASON_LIMIT)] | None = None
+    """Shown as the reason why the sweep stopped."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> SweepStopped:
         row = store.sweeps.get(tx, context.settings.region, self.sweep)
         row = store.sweeps.locked(tx, row.id)
         who = f"stopped by {context.actor}" if context.actor else "stopped by an operator"
         reason = f"{who}: {self.reason}" if self.reason else who
         stopped = store.sweeps.stop(tx, row, Initiator.OPERATOR, reason, kill=self.force)
-        return shown(tx, stopped) | {"tasks": store.sweeps.tasks_of(tx, stopped)}
+        partitions = store.sweeps.parts_of(tx, [row.id])[row.id]
+        return SweepStopped(
+            **summary_fields(stopped, partitions), tasks=store.sweeps.tasks_of(tx, stopped)
+        )
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
+    def after_commit(self, context: Context, answer: SweepStopped) -> None:
         if self.force:
-            for task_id in answer["tasks"]:
-                if not steering.kill_run(context, task_id):
+            for task_id in answer.tasks:
+                if not kills.kill_task(context, task_id):
                     break
-        context.ring()
+        context.notify_scanner()
 
 
 @groups.sweep.command(
@@ -52,11 +63,13 @@ class SweepStop(ChangeCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
-@click.option("--reason", type=terminal.text(REASON_LIMIT), help="Shown to whoever looks at it.")
-@click.option("--force", is_flag=True, help="Kill the items that run.")
+@click.option(
+    "--reason", type=terminal.text(REASON_LIMIT), help="Shown as the reason why the sweep stopped."
+)
+@click.option("--force", is_flag=True, help="Kill the running items.")
 @terminal.changes
 def stop(sweep: str, reason: str | None, force: bool, request_id: str | None) -> None:
-    """Stop a sweep; `start` goes on with it."""
+    """Stop a sweep; `sweep start` continues it."""
     arguments = {"sweep": sweep, "reason": reason, "force": force}
-    done = terminal.change("sweep.stop", arguments, request_id)
-    terminal.answer(done, said(done))
+    answer = terminal.change("sweep.stop", arguments, request_id)
+    terminal.answer(answer, format_sweep(answer))

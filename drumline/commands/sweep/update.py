@@ -1,4 +1,4 @@
-"""`drumline sweep update`: another rate, parallelism or error budget, also while it runs."""
+"""`drumline sweep update`: change the rate, parallelism or error limit, also of a running sweep."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from msgspec import UNSET, Meta, UnsetType
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
+from drumline.commands.sweep.answers import SweepSummary, read_summary
 from drumline.commands.sweep.create import ERRORS, PARALLEL, RATE, check_threads, extra_json
-from drumline.commands.sweep.show import Key, said, shown
+from drumline.commands.sweep.show import Key, format_sweep
 from drumline.domain.sweeps.sweep import (
     ACTIVE,
     ENDED,
@@ -33,42 +34,45 @@ class SweepUpdate(ChangeCommand, frozen=True, kw_only=True):
 
     sweep: Key
     rate: float | UnsetType | None = UNSET
+    """Maximum items per second, over all partitions."""
     parallel: int | UnsetType | None = UNSET
+    """Maximum items in parallel, over all partitions."""
     errors: int | UnsetType | None = UNSET
+    """The sweep stops when this many items have failed since its last start."""
     extra: Any = UNSET
     version: Annotated[int, Meta(ge=1)] | None = None
-    """The version that was read: if the sweep has another by now, nothing is changed."""
+    """The version that was read; if the sweep has another one, nothing is changed."""
     unset: tuple[str, ...] = ()
-    """Fields that are to have no value any more."""
+    """Fields to clear."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> SweepSummary:
         region = context.settings.region
         row = store.sweeps.locked(tx, store.sweeps.get(tx, region, self.sweep).id)
-        said = {name: value for name in FIELDS if (value := getattr(self, name)) is not UNSET}
+        given = {name: value for name in FIELDS if (value := getattr(self, name)) is not UNSET}
         for name in self.unset:
             if name not in FIELDS:
                 raise WrongUse(
                     field="unset", reason=f"{name!r} cannot be unset; these can: {FIELDS}"
                 )
-            said.setdefault(name, None)
-        if not said:
+            given.setdefault(name, None)
+        if not given:
             raise WrongUse(reason=f"there is nothing to change: name one of {', '.join(FIELDS)}")
         if row.state in ENDED:
-            raise Conflict(reason=f"The sweep is {row.state}: there is nothing to change any more.")
-        if "extra" in said:
+            raise Conflict(reason=f"The sweep is {row.state}: it can no longer be changed.")
+        if "extra" in given:
             if row.state in ACTIVE:
                 raise Conflict(
-                    reason=f"The sweep is {row.state}: its extra data is its handler's until it "
-                    "is stopped."
+                    reason=f"The sweep is {row.state}: its extra data can be changed only after "
+                    "it has stopped."
                 )
-            said["extra"] = extra_json(said["extra"])
-        check_rate(said.get("rate"))
-        check_errors(said.get("errors"))
-        if "parallel" in said:
-            check_parallel(said["parallel"], row.partitions)
+            given["extra"] = extra_json(given["extra"])
+        check_rate(given.get("rate"))
+        check_errors(given.get("errors"))
+        if "parallel" in given:
+            check_parallel(given["parallel"], row.partitions)
             spec = store.handlers.find_sweep(tx, region, row.type)
-            check_threads(spec, said["parallel"], row.partitions)
-        return shown(tx, store.sweeps.change(tx, row, self.version, said))
+            check_threads(spec, given["parallel"], row.partitions)
+        return read_summary(tx, store.sweeps.change(tx, row, self.version, given))
 
 
 @groups.sweep.command(
@@ -80,14 +84,23 @@ class SweepUpdate(ChangeCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
-@click.option("--rate", type=RATE, metavar="N", help="Items a second, of the whole sweep.")
-@click.option("--parallel", type=PARALLEL, metavar="N", help="Items at a time.")
-@click.option("--errors", type=ERRORS, metavar="N", help="Stop at so many errors since a start.")
-@click.option("--extra", type=terminal.document, metavar="JSON", help="Data for the handler.")
-@click.option("--unset", multiple=True, type=click.Choice(FIELDS), help="Take a field back.")
-@click.option("--version", type=click.IntRange(1), help="Only if it is still at this version.")
+@click.option(
+    "--rate", type=RATE, metavar="N", help="Maximum items per second, over all partitions."
+)
+@click.option(
+    "--parallel", type=PARALLEL, metavar="N", help="Maximum items in parallel, over all partitions."
+)
+@click.option(
+    "--errors", type=ERRORS, metavar="N", help="Stop when N items have failed since the last start."
+)
+@click.option("--extra", type=terminal.document, metavar="JSON", help="Any data for the handler.")
+@click.option(
+    "--unset", multiple=True, type=click.Choice(FIELDS), help="Clear a field; may be repeated."
+)
+@click.option("--version", type=click.IntRange(1), metavar="N",
+              help="Only if the sweep is still at this version.")  # fmt: skip
 @terminal.changes
 def update(sweep: str, request_id: str | None, **options: Any) -> None:
-    """Change a sweep; one that runs follows within two seconds."""
-    done = terminal.change("sweep.update", {"sweep": sweep, **options}, request_id)
-    terminal.answer(done, said(done))
+    """Change a sweep. A running sweep applies the change within 2 seconds."""
+    answer = terminal.change("sweep.update", {"sweep": sweep, **options}, request_id)
+    terminal.answer(answer, format_sweep(answer))

@@ -8,7 +8,7 @@ import click
 
 from drumline.cli import gateway, groups, progress, terminal
 from drumline.cli.progress import ProgressReport
-from drumline.commands.sweep.show import said
+from drumline.commands.sweep.show import format_sweep
 from drumline.domain.sweeps.sweep import ACTIVE, LONGEST_NAME
 
 
@@ -16,39 +16,48 @@ from drumline.domain.sweeps.sweep import ACTIVE, LONGEST_NAME
     "watch",
     epilog="""
         drumline sweep watch june
-        drumline sweep watch 12 && echo all done
+        drumline sweep watch 12 && echo finished
     """,
 )
 @click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
 def watch(sweep: str) -> int:
-    """Follow a sweep until it is finished, stopped or refused. Exit 1 unless it is finished."""
+    """Follow a sweep until it is finished, stopped or failed. Exit 1 unless it is finished."""
     return follow_to_end(sweep)
 
 
+def answer_or_follow(answer: dict[str, Any], watch: bool) -> int:
+    """Print the answer of a command, at once or when its sweep has ended. Returns the exit code."""
+    if not watch:
+        terminal.answer(answer, format_sweep(answer))
+        return 0
+    terminal.say(format_sweep(answer))
+    return follow_to_end(str(answer["id"]))
+
+
 def follow_to_end(sweep: str) -> int:
-    """Follow a sweep and print its result; the exit code."""
+    """Follow a sweep and print its result. Returns the exit code."""
     with gateway.connect() as client:
-        found = progress.follow(
+        last = progress.follow(
             lambda: client.call("sweep.show", sweep=sweep), _report, lambda it: not _is_active(it)
         )
-    terminal.answer(found, said(found))
-    return 0 if found["state"] == "finished" else 1
+    terminal.answer(last, format_sweep(last))
+    return 0 if last["state"] == "finished" else 1
 
 
-def _is_active(found: dict[str, Any]) -> bool:
-    return found["state"] in ACTIVE
+def _is_active(sweep: dict[str, Any]) -> bool:
+    return sweep["state"] in ACTIVE
 
 
-def _report(found: dict[str, Any]) -> ProgressReport:
-    pace = progress.pace(found["speed"], found["eta_seconds"])
-    percent = f"{found['done'] / found['total']:6.1%} " if found["total"] else ""
+def _report(sweep: dict[str, Any]) -> ProgressReport:
+    pace = progress.pace(sweep["speed"], sweep["eta_seconds"])
+    percent = f"{sweep['done'] / sweep['total']:6.1%} " if sweep["total"] else ""
     return ProgressReport(
-        title=f"sweep {found['name']} {found['state']}",
-        status=found["state"],
-        total=found["total"],
-        done=found["done"],
-        amount=f"{percent}{found['done']:,}",
-        line=f"{said(found)}, {pace}",
-        failed=terminal.counted(found["errors"], "error") if found["errors"] else "",
-        pace=pace if _is_active(found) else "",
+        title=f"sweep {sweep['name']} {sweep['state']}",
+        status=sweep["state"],
+        total=sweep["total"],
+        done=sweep["done"],
+        amount=f"{percent}{sweep['done']:,}",
+        line=f"{format_sweep(sweep)}, {pace}",
+        failed=terminal.counted(sweep["errors"], "error") if sweep["errors"] else "",
+        pace=pace if _is_active(sweep) else "",
     )

@@ -1,13 +1,14 @@
-"""`drumline task cancel`: one task, at once if it waits, at its end or by force if it runs."""
+"""`drumline task cancel`: cancel a task, at once if it waits, else when it ends or by force."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import click
 
 from drumline.cli import groups, terminal
-from drumline.command_layer import steering, store
+from drumline.command_layer import kills, store
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
 
@@ -16,9 +17,16 @@ if TYPE_CHECKING:
 
 WORDS = {
     "cancel": "cancelled",
-    "stopping": "still running; it is cancelled when it ends (--force kills it)",
+    "stopping": "still running; will be cancelled when it ends (--force kills it)",
     "killing": "being killed",
 }
+
+
+class TaskCancelled(Answer, frozen=True, kw_only=True):
+    """What became of the task."""
+
+    task_id: int
+    state: Literal["cancel", "stopping", "killing"]
 
 
 class TaskCancel(ChangeCommand, frozen=True, kw_only=True):
@@ -26,15 +34,16 @@ class TaskCancel(ChangeCommand, frozen=True, kw_only=True):
 
     task_id: Id
     force: bool = False
+    """Kill the task if it is running."""
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> TaskCancelled:
         state = store.tasks.cancel(tx, self.task_id, context.settings.region, self.force)
-        return {"task_id": self.task_id, "state": state}
+        return TaskCancelled(task_id=self.task_id, state=state)  # type: ignore[arg-type]
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        if answer["state"] == "killing":
-            steering.kill_run(context, self.task_id)
-        context.ring()
+    def after_commit(self, context: Context, answer: TaskCancelled) -> None:
+        if answer.state == "killing":
+            kills.kill_task(context, self.task_id)
+        context.notify_scanner()
 
 
 @groups.task.command(
@@ -45,9 +54,9 @@ class TaskCancel(ChangeCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("task_id", metavar="ID", type=groups.ID)
-@click.option("--force", is_flag=True, help="Kill it if it runs.")
+@click.option("--force", is_flag=True, help="Kill the task if it is running.")
 @terminal.changes
 def cancel(task_id: int, force: bool, request_id: str | None) -> None:
     """Cancel a task."""
-    done = terminal.change("task.cancel", {"task_id": task_id, "force": force}, request_id)
-    terminal.answer(done, f"task {task_id}: {WORDS[done['state']]}")
+    answer = terminal.change("task.cancel", {"task_id": task_id, "force": force}, request_id)
+    terminal.answer(answer, f"task {task_id}: {WORDS[answer['state']]}")

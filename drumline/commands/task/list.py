@@ -1,33 +1,30 @@
-"""`drumline task list`: the newest tasks, by batch, state and type, a page at a time."""
+"""`drumline task list`: tasks by batch, state and type, the newest first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, paging, terminal
 from drumline.command_layer import store
-from drumline.command_layer.base import Context, QueryCommand
-from drumline.command_layer.fields import PAGE_LIMIT, Id, Limit, Type, iso
+from drumline.command_layer.base import Context
+from drumline.command_layer.fields import Id, Type
+from drumline.command_layer.paging import PageQuery
+from drumline.commands.task.answers import TaskPage, summarise_task
 from drumline.domain.states import TaskState
 
-if TYPE_CHECKING:
-    from sqlalchemy import Row
 
-
-class TaskList(QueryCommand, frozen=True, kw_only=True):
+class TaskList(PageQuery, frozen=True, kw_only=True):
     name: ClassVar[str] = "task.list"
 
     batch_id: Id | None = None
     status: Annotated[tuple[TaskState, ...], Meta(max_length=len(TaskState))] = ()
-    """All states if none is named."""
+    """Only tasks in these states; all states if none is given."""
     type: Type | None = None
-    before: Id | None = None
-    limit: Limit = 50
 
-    def answer(self, context: Context) -> dict[str, Any]:
+    def answer(self, context: Context) -> TaskPage:
         rows = context.db.read(
             lambda tx: store.tasks.listed(
                 tx,
@@ -39,29 +36,7 @@ class TaskList(QueryCommand, frozen=True, kw_only=True):
                 limit=self.limit,
             )
         )
-        more = len(rows) == self.limit
-        return {"tasks": [brief(row) for row in rows], "next": rows[-1].id if more else None}
-
-
-def brief(row: Row[Any]) -> dict[str, Any]:
-    """A task in a list."""
-    return {
-        "id": row.id,
-        "batch_id": row.batch_id,
-        "job_id": row.job_id,
-        "type": row.type,
-        "target_type": row.target_type,
-        "target_id": row.target_id,
-        "target_name": row.target_name,
-        "instance_id": row.instance_id,
-        "status": row.status,
-        "cause": row.cause,
-        "attempt": row.attempt,
-        "priority": row.priority,
-        "due_at": iso(row.due_at),
-        "started_at": iso(row.started_at or None),
-        "finished_at": iso(row.finished_at or None),
-    }
+        return TaskPage(tasks=[summarise_task(row) for row in rows], next=self.next_page(rows))
 
 
 @groups.task.command(
@@ -72,22 +47,21 @@ def brief(row: Row[Any]) -> dict[str, Any]:
         drumline task list --before 3400 --json
     """,
 )
-@click.option("--batch", "batch_id", type=groups.ID, metavar="ID", help="Only of this batch.")
+@click.option("--batch", "batch_id", type=groups.ID, metavar="ID", help="Only tasks of this batch.")
 @click.option("--status", multiple=True, type=click.Choice([state.value for state in TaskState]),
-              help="Only in this state. May be given many times.")  # fmt: skip
-@click.option("--type", "type_", type=terminal.TYPE, help="Only of this type.")
-@click.option("--before", type=groups.ID, metavar="ID", help="Only older ones than this task.")
-@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True)
+              help="Only tasks in this state; may be repeated.")  # fmt: skip
+@click.option("--type", "type_", type=terminal.TYPE, help="Only tasks of this type.")
+@paging.options("tasks")
 def list_(type_: str | None, **options: Any) -> None:
     """List tasks, the newest first."""
-    found = terminal.ask("task.list", {"type": type_, **options})
+    page = terminal.ask("task.list", {"type": type_, **options})
     rows = [
-        (one["id"], one["type"], one["target_id"] or one["instance_id"], one["status"],
-         one["cause"], one["attempt"], one["batch_id"], one["due_at"], one["finished_at"])
-        for one in found["tasks"]
+        (task["id"], task["type"], task["target_id"] or task["instance_id"], task["status"],
+         task["cause"], task["attempt"], task["batch_id"], task["due_at"], task["finished_at"])
+        for task in page["tasks"]
     ]  # fmt: skip
     columns = (
         "id", "type", "target", "status", "cause", "attempt", "batch", "due", "finished",
     )  # fmt: skip
-    terminal.table(found, columns, rows, nothing="There are no such tasks.")
-    terminal.more(found["next"])
+    terminal.table(page, columns, rows, nothing="There are no such tasks.")
+    terminal.more(page["next"])

@@ -1,4 +1,4 @@
-"""`drumline task reschedule`: move a waiting task to another time or priority."""
+"""`drumline task reschedule`: change the due time or the priority of a waiting task."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ import click
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
+from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id, Priority, iso
-from drumline.commands.task.schedule import LONGEST_DELAY, Delay, due
+from drumline.commands.task.schedule import LONGEST_DELAY, Delay, due_time
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx
+
+
+class TaskRescheduled(Answer, frozen=True, kw_only=True):
+    """The task's due time and priority."""
+
+    task_id: int
+    due_at: Moment
+    priority: int
 
 
 class TaskReschedule(ChangeCommand, frozen=True, kw_only=True):
@@ -22,17 +31,19 @@ class TaskReschedule(ChangeCommand, frozen=True, kw_only=True):
 
     task_id: Id
     at: str | None = None
+    """The new due time: ISO 8601 with a zone, or epoch seconds."""
     delay: Delay | None = None
+    """Seconds from now until the new due time."""
     priority: Priority | None = None
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
-        due_at = due(tx.now, self.at, self.delay)
+    def change(self, tx: Tx, context: Context) -> TaskRescheduled:
+        due_at = due_time(tx.now, self.at, self.delay)
         if due_at is None and self.priority is None:
             raise WrongUse(reason="nothing to change: give a time, a delay or a priority")
         region = context.settings.region
         store.tasks.reschedule(tx, self.task_id, region, due_at, self.priority)
         row = store.tasks.get(tx, self.task_id, region)
-        return {"task_id": row.id, "due_at": iso(row.due_at), "priority": row.priority}
+        return TaskRescheduled(task_id=row.id, due_at=iso(row.due_at), priority=row.priority)
 
 
 @groups.task.command(
@@ -44,18 +55,19 @@ class TaskReschedule(ChangeCommand, frozen=True, kw_only=True):
 )
 @click.argument("task_id", metavar="ID", type=groups.ID)
 @click.option("--at", type=terminal.point_in_time, metavar="TIME",
-              help="ISO 8601 with a zone, or epoch seconds.")  # fmt: skip
+              help="New due time: ISO 8601 with a zone, or epoch seconds.")  # fmt: skip
 @click.option("--in", "delay", type=terminal.seconds(0, LONGEST_DELAY), metavar="SECONDS",
-              help="From now.")  # fmt: skip
-@click.option("--priority", type=terminal.PRIORITY, help="9 is the most urgent, 5 is usual.")
+              help="New due time, in seconds from now.")  # fmt: skip
+@click.option("--priority", type=terminal.PRIORITY, help="New priority; 9 is the most urgent.")
 @terminal.changes
 def reschedule(request_id: str | None, **arguments: Any) -> None:
-    """Move a waiting task to another time or priority."""
+    """Change the due time or the priority of a waiting task."""
     if arguments["at"] is not None and arguments["delay"] is not None:
         raise click.UsageError("give --at or --in, not both")
     if all(arguments[name] is None for name in ("at", "delay", "priority")):
         raise click.UsageError("give --at, --in or --priority")
-    done = terminal.change("task.reschedule", arguments, request_id)
+    answer = terminal.change("task.reschedule", arguments, request_id)
     terminal.answer(
-        done, f"task {done['task_id']}: due {done['due_at']}, priority {done['priority']}"
+        answer,
+        f"task {answer['task_id']}: due {answer['due_at']}, priority {answer['priority']}",
     )

@@ -1,18 +1,27 @@
-"""`drumline task retry`: run a failed task again; a failed rollback is rolled back again."""
+"""`drumline task retry`: run a failed task again, or roll it back again if that failed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
+from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
+from drumline.domain.states import TaskState
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx
+
+
+class TaskRetried(Answer, frozen=True, kw_only=True):
+    """The task's new state."""
+
+    task_id: int
+    status: TaskState
 
 
 class TaskRetry(ChangeCommand, frozen=True, kw_only=True):
@@ -20,13 +29,13 @@ class TaskRetry(ChangeCommand, frozen=True, kw_only=True):
 
     task_id: Id
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> TaskRetried:
         region = context.settings.region
         job_id = store.tasks.get(tx, self.task_id, region).job_id
         if job_id is not None:
             store.decisions.admit_again(tx, job_id)
         status = store.tasks.retry(tx, self.task_id, region)
-        return {"task_id": self.task_id, "status": status}
+        return TaskRetried(task_id=self.task_id, status=status)
 
 
 @groups.task.command("retry", epilog="drumline task retry 3401")
@@ -34,5 +43,5 @@ class TaskRetry(ChangeCommand, frozen=True, kw_only=True):
 @terminal.changes
 def retry(task_id: int, request_id: str | None) -> None:
     """Run a failed task again."""
-    done = terminal.change("task.retry", {"task_id": task_id}, request_id)
-    terminal.answer(done, f"task {task_id}: {done['status']}")
+    answer = terminal.change("task.retry", {"task_id": task_id}, request_id)
+    terminal.answer(answer, f"task {task_id}: {answer['status']}")

@@ -1,7 +1,6 @@
-"""`drumline task schedule`: one task, now or at a time.
+"""`drumline task schedule`: schedule one task, at once or at a later time.
 
-An instance id makes it unique while it is unfinished: a second task of the type with the same id
-is refused.
+While a task with an instance id is unfinished, a second task of its type with that id is refused.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from msgspec import Meta
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import param_schema, store
+from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Priority, Text64, Timeout, Type, as_json, iso, moment
 from drumline.commands.batch.load import timeout_ms
@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
 LONGEST_DELAY = 10 * 366 * 86400
 INSTANCE_LIMIT = 126
-"""With the longest name of a type in front of it, an instance id still fits into its key."""
+"""An instance id of this length after the longest type name still fits into the key column."""
 
 Instance = Annotated[str, Meta(min_length=1, max_length=INSTANCE_LIMIT)]
 Delay = Annotated[float, Meta(ge=0, le=LONGEST_DELAY)]
+
+
+class TaskScheduled(Answer, frozen=True, kw_only=True):
+    """The new task."""
+
+    task_id: int
+    due_at: Moment
 
 
 class TaskSchedule(ChangeCommand, frozen=True, kw_only=True):
@@ -35,19 +42,22 @@ class TaskSchedule(ChangeCommand, frozen=True, kw_only=True):
 
     type: Type
     target_type: Type | None = None
+    """Required if handlers of several target types serve the type."""
     instance_id: Instance | None = None
+    """Refused if an unfinished task of the type has the same instance id."""
     at: str | None = None
-    """ISO 8601 with a zone, or epoch seconds."""
+    """The due time: ISO 8601 with a zone, or epoch seconds."""
     delay: Delay | None = None
-    """Seconds from now."""
+    """Seconds from now until the due time."""
     param: Any = None
     priority: Priority = 5
     timeout: Timeout | None = None
+    """Seconds that one attempt may take; by default, what the handler declares."""
     env: Text64 | None = None
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> TaskScheduled:
         region = context.settings.region
-        due_at = due(tx.now, self.at, self.delay) or tx.now
+        due_at = due_time(tx.now, self.at, self.delay) or tx.now
         spec = store.handlers.find(tx, region, self.type, self.target_type)
         param_schema.require(spec.schema, self.param)
         values: dict[str, Any] = {
@@ -63,19 +73,20 @@ class TaskSchedule(ChangeCommand, frozen=True, kw_only=True):
         if self.instance_id is not None:
             values["unique_key"] = store.instances.claim(tx, region, spec.type, self.instance_id)
         task_id = store.tasks.add_one(tx, store.tasks.new_row(tx.now, region, values))
-        return {"task_id": task_id, "due_at": iso(due_at)}
+        return TaskScheduled(task_id=task_id, due_at=iso(due_at))
 
-    def afterwards(self, context: Context, answer: dict[str, Any]) -> None:
-        ids = [answer["task_id"]]
-        dues = []
+    def after_commit(self, context: Context, answer: TaskScheduled) -> None:
+        due_tasks = []
         if self.at is None and self.delay is None:
-            with suppress(StoreUnavailable):  # the scan will find it
-                dues = context.db.read(lambda tx: store.scan.load(tx, ids, {}), tries=1)
-        context.ring(dues)
+            with suppress(StoreUnavailable):  # the next scan finds the task
+                due_tasks = context.db.read(
+                    lambda tx: store.scan.load(tx, [answer.task_id], {}), tries=1
+                )
+        context.notify_scanner(due_tasks)
 
 
-def due(now: int, at: str | None, delay: float | None) -> int | None:
-    """The time that was meant, on the database's clock."""
+def due_time(now: int, at: str | None, delay: float | None) -> int | None:
+    """The due time by the database's clock; None if neither `at` nor `delay` is given."""
     if at is not None and delay is not None:
         raise WrongUse(reason="give a time or a delay, not both")
     if delay is not None:
@@ -92,24 +103,32 @@ def due(now: int, at: str | None, delay: float | None) -> int | None:
     """,
 )
 @click.argument("type_", metavar="TYPE", type=terminal.TYPE)
-@click.option("--target-type", type=terminal.TYPE, help="Needed if several serve the type.")
+@click.option(
+    "--target-type",
+    type=terminal.TYPE,
+    help="Required if several target types have a handler for TYPE.",
+)
 @click.option("--instance", type=terminal.text(INSTANCE_LIMIT), metavar="ID",
-              help="At most one unfinished task of the type has this id.")  # fmt: skip
+              help="Refuse it if an unfinished task of TYPE has this instance id.")  # fmt: skip
 @click.option("--at", type=terminal.point_in_time, metavar="TIME",
-              help="ISO 8601 with a zone, or epoch seconds.")  # fmt: skip
+              help="Due time: ISO 8601 with a zone, or epoch seconds.")  # fmt: skip
 @click.option("--in", "delay", type=terminal.seconds(0, LONGEST_DELAY), metavar="SECONDS",
-              help="From now.")  # fmt: skip
-@click.option("--param", type=terminal.document, metavar="JSON")
-@click.option("--priority", type=terminal.PRIORITY, help="9 is the most urgent, 5 is usual.")
-@click.option("--timeout", type=terminal.TIMEOUT, metavar="SECONDS", help="How long it may take.")
+              help="Due time, in seconds from now.")  # fmt: skip
+@click.option("--param", type=terminal.document, metavar="JSON", help="The task's parameter.")
+@click.option(
+    "--priority", type=terminal.PRIORITY, help="0 to 9; 9 is the most urgent, the default is 5."
+)
+@click.option(
+    "--timeout", type=terminal.TIMEOUT, metavar="SECONDS", help="Maximum duration of an attempt."
+)
 @click.option("--env", type=terminal.text(64), help="Label: environment.")
 @terminal.changes
 def schedule(
     type_: str, instance: str | None, delay: float | None, request_id: str | None, **options: Any
 ) -> None:
-    """Schedule one task: now, at a time, or after a while."""
+    """Schedule one task, at once or at a later time."""
     if options["at"] is not None and delay is not None:
         raise click.UsageError("give --at or --in, not both")
     arguments = {"type": type_, "instance_id": instance, "delay": delay, **options}
-    done = terminal.change("task.schedule", arguments, request_id)
-    terminal.answer(done, f"task {done['task_id']}: due {done['due_at']}")
+    answer = terminal.change("task.schedule", arguments, request_id)
+    terminal.answer(answer, f"task {answer['task_id']}: due {answer['due_at']}")

@@ -1,6 +1,6 @@
-"""`task.schedule_many`: thousands of one-shot tasks in one message and one transaction.
+"""`task.schedule_many`: schedule thousands of tasks in one message and one transaction.
 
-For programs: the SDK's `schedule_many`, and `enqueue_many` inside the caller's own transaction.
+Used by the SDK's `schedule_many`, and by `enqueue_many` inside the caller's own transaction.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from msgspec import Meta
 
 from drumline.command_layer import param_schema, store
+from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Priority, Text64, Timeout, Type, as_json, iso
 from drumline.command_layer.targets import CHUNK_SIZE
 from drumline.commands.batch.load import timeout_ms
-from drumline.commands.task.schedule import Delay, Instance, due
+from drumline.commands.task.schedule import Delay, Instance, due_time
 from drumline.errors import Conflict, WrongUse
 
 if TYPE_CHECKING:
@@ -24,27 +25,36 @@ if TYPE_CHECKING:
     from drumline.store.tx import Tx
 
 
+class TasksScheduled(Answer, frozen=True, kw_only=True):
+    """The new tasks."""
+
+    tasks: int
+    due_at: Moment
+
+
 class TaskScheduleMany(ChangeCommand, frozen=True, kw_only=True):
-    """All of them, or none."""
+    """Schedule one task for each of `params`: all of them or none."""
 
     name: ClassVar[str] = "task.schedule_many"
 
     type: Type
     params: Annotated[tuple[Any, ...], Meta(min_length=1, max_length=CHUNK_SIZE)]
-    """One task for each."""
+    """The parameter of each task."""
     instance_ids: tuple[Instance | None, ...] = ()
-    """None at all, or one for each task."""
+    """Empty, or one for each task; null for a task without an instance id."""
     target_type: Type | None = None
     at: str | None = None
+    """The due time: ISO 8601 with a zone, or epoch seconds."""
     delay: Delay | None = None
+    """Seconds from now until the due time."""
     priority: Priority = 5
     timeout: Timeout | None = None
     env: Text64 | None = None
 
-    def change(self, tx: Tx, context: Context) -> dict[str, Any]:
+    def change(self, tx: Tx, context: Context) -> TasksScheduled:
         region = context.settings.region
         spec = store.handlers.find(tx, region, self.type, self.target_type)
-        due_at = due(tx.now, self.at, self.delay) or tx.now
+        due_at = due_time(tx.now, self.at, self.delay) or tx.now
         common = {
             "type": spec.type,
             "target_type": spec.target_type,
@@ -62,12 +72,12 @@ class TaskScheduleMany(ChangeCommand, frozen=True, kw_only=True):
                 raise error.within(f"param {number}", index=number) from None
             rows.append(store.tasks.new_row(tx.now, region, values))
         if self.instance_ids:
-            self._name(tx, rows)
+            self._claim_instance_ids(tx, rows)
         store.tasks.add(tx, rows)
-        return {"tasks": len(rows), "due_at": iso(due_at)}
+        return TasksScheduled(tasks=len(rows), due_at=iso(due_at))
 
-    def _name(self, tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-        """Give each task its instance id, if no unfinished task has it."""
+    def _claim_instance_ids(self, tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+        """Give each task its instance id; refuse one that an unfinished task has."""
         if len(self.instance_ids) != len(rows):
             raise WrongUse(
                 field="instance_ids",

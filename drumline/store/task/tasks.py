@@ -73,7 +73,7 @@ def add_to_batch(tx: Tx, batch_id: int, rows: Sequence[Mapping[str, Any]]) -> No
         )
     ).rowcount
     if changed != 1:
-        raise Conflict(reason=f"batch {batch_id} is not being loaded any more")
+        raise Conflict(reason=f"batch {batch_id} is no longer being loaded")
 
 
 def add_one(tx: Tx, row: Mapping[str, Any]) -> int:

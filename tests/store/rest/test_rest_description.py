@@ -25,7 +25,7 @@ def test_the_document_describes_every_line(site: Site) -> None:
     assert "name" in submit["content"]["application/json"]["schema"]["required"]
     listing = document["paths"]["/api/v1/tasks"]["get"]["parameters"]
     (status,) = (one for one in listing if one["name"] == "status")
-    assert status["description"] == "All states if none is named."
+    assert status["description"] == "Only tasks in these states; all states if none is given."
 
 
 def test_the_page_shows_every_line_and_loads_nothing(site: Site) -> None:

@@ -21,7 +21,7 @@ from tests.web_site import Site, require_problem
         ("POST", "/jobs", SAMPLE | {"body_template": "{{who}}"}, 422, "who", "body_template"),
         ("POST", "/jobs", SAMPLE | {"cron_expr": "61 * * * * *"}, 422, "second", "cron_expr"),
         ("POST", "/jobs", [1], 422, "must be a JSON object", None),
-        ("PATCH", "/jobs/x", {"job": "y"}, 422, "the path says that", "job"),
+        ("PATCH", "/jobs/x", {"job": "y"}, 422, "given by the path", "job"),
         ("POST", "/batches", {"name": "x", "type": "nosuch", "count": 1}, 422, "nosuch", None),
         ("POST", "/batches", {"batch_name": "x"}, 422, "called name here", "batch_name"),
         ("POST", "/tasks", {"type": "strict", "param": {"n": 0}}, 422, "n", "param.n"),
@@ -29,7 +29,7 @@ from tests.web_site import Site, require_problem
         ("GET", "/tasks?limit=0", None, 422, ">= 1", "limit"),
         ("GET", "/tasks?limit=1&limit=2", None, 422, "2 times", "limit"),
         ("GET", "/tasks?nosuch=1", None, 422, "nosuch", "nosuch"),
-        ("POST", "/queue/pause?type=x", None, 422, "takes a body", "type"),
+        ("POST", "/queue/pause?type=x", None, 422, "give it in the body", "type"),
         ("GET", "/tasks/12345", None, 404, "no task 12345", None),
         ("GET", "/nosuch", None, 404, "is not served", None),
         ("GET", "/jobs/", None, 404, "is not served", None),
@@ -96,7 +96,7 @@ def test_a_database_that_is_away_is_503_and_known_tokens_stay_known(
         raise passing_fault(database)
 
     assert site("GET", "/tasks", by="read").status == 200
-    monkeypatch.setattr("drumline.web.token.FRESH_SECONDS", -1.0)
+    monkeypatch.setattr("drumline.web.api_tokens.CACHE_SECONDS", -1.0)
     monkeypatch.setattr(database, "_read_once", away)
     require_problem(site("GET", "/tasks", by="read"), 503, "database cannot be reached")
     assert site("GET", "/queue", by="operate").status == 503, "this one was not known"

@@ -72,9 +72,9 @@ def test_a_version_that_is_not_the_one_that_was_read_changes_nothing(site: Site)
         require_problem(late, 409, "at version 2, not 1")
     assert site("GET", "/jobs/sample").document["priority"] == 7
     wrong = site("PATCH", "/jobs/sample", {"priority": 8}, If_Match="soon")
-    require_problem(wrong, 422, "If-Match is a version in quotes", "version")
+    require_problem(wrong, 422, "If-Match must be a version in quotes", "version")
     unlike = site("PATCH", "/jobs/sample", {"priority": 8, "version": 1}, If_Match='"2"')
-    require_problem(unlike, 422, "another one than the body", "version")
+    require_problem(unlike, 422, "differs from the version in the body", "version")
 
 
 # --- batches, tasks, workers, the queue ----------------------------------------------------------
@@ -100,7 +100,7 @@ def test_a_large_batch_is_loaded_in_parts(site: Site) -> None:
     for _ in range(2):
         assert site("POST", f"{load}/targets", {"count": 5000}).document["tasks"] == 5000
     assert site("POST", f"{load}/start").document["tasks"] == 10_000
-    require_problem(site("DELETE", load), 409, "not being loaded any more")
+    require_problem(site("DELETE", load), 409, "no longer being loaded")
     assert site("GET", made.headers["location"].removeprefix("/api/v1")).document["total"] == 10_000
 
 
@@ -146,7 +146,7 @@ def test_a_list_that_counts_up_has_its_next_page_above(
 
 def test_workers_queue_handlers_and_status(site: Site) -> None:
     assert site("GET", "/workers", by="read").document == {"workers": [], "dispatcher": True}
-    require_problem(site("POST", "/workers/nobody/drain"), 404, "no living worker nobody")
+    require_problem(site("POST", "/workers/nobody/drain"), 404, "no live worker nobody")
     assert site("POST", "/queue/pause", {"type": SPEC.type}).document["paused"] == [SPEC.type]
     assert site("GET", "/queue", by="read").document["paused"] == [SPEC.type]
     assert site("POST", "/queue/resume", {"type": SPEC.type}).document["paused"] == []

@@ -74,7 +74,7 @@ def test_tokens_are_given_told_once_and_taken_back(
     assert (listed["name"], listed["role"], listed["revoked_at"]) == ("ci", "operate", None)
     assert listed["last_used_at"] is not None
     assert site("DELETE", "/tokens/ci").document == {"name": "ci", "revoked": True}
-    monkeypatch.setattr("drumline.web.token.FRESH_SECONDS", -1.0)  # the moment has passed
+    monkeypatch.setattr("drumline.web.api_tokens.CACHE_SECONDS", -1.0)  # the moment has passed
     require_problem(site("GET", "/tasks", by=secret), 401, "revoked")
     require_problem(site("DELETE", "/tokens/ci"), 404, "no token ci")
     assert site("POST", "/tokens", about).status == 201, "the name is free again"

@@ -139,7 +139,7 @@ def test_a_part_that_waits_for_its_turn_says_so(desk: Desk, world: SweepWorld) -
     begin(desk)
     desk.change_queue(partitions=3, partition_limit=3)
     why = desk("task.show", task_id=world.parts("s")[0].task_id)["why"]
-    assert why == "this node runs 3 partitions of sweeps, its share is 3"
+    assert why == "this node runs 3 sweep partitions, and its limit is 3"
 
 
 def test_of_many_operators_at_once_one_has_its_way(desk: Desk, world: SweepWorld) -> None:
@@ -176,7 +176,7 @@ def test_a_change_is_checked_as_a_creation_is(desk: Desk, world: SweepWorld) -> 
     ):
         with pytest.raises(WrongUse, match=says):
             desk("sweep.update", sweep="s", **fields)
-    with pytest.raises(Conflict, match="extra data is its handler's"):
+    with pytest.raises(Conflict, match="only after it has stopped"):
         desk("sweep.update", sweep="s", extra=1)
     version = desk("sweep.show", sweep="s")["version"]
     assert desk("sweep.update", sweep="s", rate=3, version=version)["rate"] == 3.0
@@ -196,7 +196,7 @@ def test_a_part_of_a_sweep_runs_again_as_another(desk: Desk, world: SweepWorld) 
     assert spans == [(10, 15), (15, 20)]
     assert desk("sweep.rerun", sweep="s", start=False)["name"] == "s-rerun-2"
     for span in ((20, 10), (0, 101), (100, None), (5, 5)):
-        with pytest.raises(WrongUse, match="is not a part of 0 to 100"):
+        with pytest.raises(WrongUse, match="is not a range within 0 to 100"):
             fields = {"first": span[0], "end": span[1]}
             desk("sweep.rerun", sweep="s", **{k: v for k, v in fields.items() if v is not None})
     with pytest.raises(WrongUse, match="cannot be cut into 11 parts"):

@@ -20,7 +20,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=20), JSON, max_size=20))
 def test_it_is_json_and_fits(arguments: dict[str, Any]) -> None:
-    text = audit_trail.shown(arguments)
+    text = audit_trail.format_arguments(arguments)
     assert len(text.encode()) <= audit_trail.ARGUMENTS_LIMIT
     assert isinstance(json.loads(text), dict)
 
@@ -41,19 +41,23 @@ def hiding_places(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(hiding_places())
 def test_no_secret_is_shown(arguments: dict[str, Any]) -> None:
-    assert SECRET not in audit_trail.shown(arguments)
+    assert SECRET not in audit_trail.format_arguments(arguments)
 
 
 def test_a_cut_leaves_no_half_of_a_secret() -> None:
     for padding in range(audit_trail.TEXT_LIMIT - 60, audit_trail.READ_LIMIT + 60, 7):
         text = json.dumps({"x": "y" * padding, "password": SECRET})
-        assert SECRET[:4] not in audit_trail.shown({"body_template": text})
+        assert SECRET[:4] not in audit_trail.format_arguments({"body_template": text})
 
 
 def test_what_is_many_is_counted() -> None:
-    shown = json.loads(audit_trail.shown({"targets": [{"target_id": str(n)} for n in range(5000)]}))
+    shown = json.loads(
+        audit_trail.format_arguments({"targets": [{"target_id": str(n)} for n in range(5000)]})
+    )
     assert shown["targets"][0] == {"target_id": "0"}
-    assert shown["targets"][-1] == "… 4995 more" and len(shown["targets"]) == audit_trail.ITEMS + 1
+    assert (
+        shown["targets"][-1] == "… 4995 more" and len(shown["targets"]) == audit_trail.MAX_ITEMS + 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,4 +79,4 @@ def test_what_is_many_is_counted() -> None:
 def test_the_subject_is_what_was_acted_on(
     command: str, found: list[dict[str, Any]], subject: str
 ) -> None:
-    assert audit_trail.subject(command, *found) == subject
+    assert audit_trail.name_subject(command, *found) == subject

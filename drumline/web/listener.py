@@ -1,4 +1,4 @@
-"""Where the web interface listens, and whether it may."""
+"""The socket on which the web interface listens."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from drumline.errors import BadConfig, Conflict
 BACKLOG = 128
 
 
-def bound(settings: Settings) -> socket.socket:
-    """A socket at the address that is set, or a clear error."""
+def open_listener(settings: Settings) -> socket.socket:
+    """Bind a socket to the configured address."""
     host, port = settings.http_host, settings.http_port
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise BadConfig(reason=f"http_host {host!r} is no address: {error.strerror}") from None
+        raise BadConfig(reason=f"http_host {host!r} is not an address: {error.strerror}") from None
     listener = socket.socket(family, kind)
     try:
-        # A gateway that starts again must not wait until its last connections are forgotten.
+        # A restarted gateway must not wait for the TIME_WAIT of its old connections.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
         listener.close()
         raise Conflict(
-            reason=f"Port {port} on {host} cannot be had ({error.strerror}); name another with "
+            reason=f"port {port} on {host} cannot be used ({error.strerror}); choose another with "
             "http_port in drumline.toml or DRUMLINE_HTTP_PORT"
         ) from None
     return listener
 
 
 def is_local(settings: Settings) -> bool:
-    """Can only this machine reach it?"""
+    """Whether only this machine can reach the address."""
     if settings.http_host == "localhost":
         return True
     try:
@@ -42,8 +42,8 @@ def is_local(settings: Settings) -> bool:
         return False
 
 
-def require_secret(settings: Settings, token: str | None) -> None:
-    """Refuse to be reached from elsewhere by anybody: open control ports are found in hours."""
+def require_token(settings: Settings, token: str | None) -> None:
+    """Refuse to serve other machines without a token: attackers find open ports within hours."""
     if not token and not is_local(settings):
         raise BadConfig(
             reason=f"http_host {settings.http_host} can be reached from other machines and there "
