@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from drumline.enqueue import enqueue, enqueue_many
 from drumline.handlers.base import Change, Handler, NoRetry, WaitForCallback
 from drumline.handlers.registry import handler, register
-from drumline.handlers.sweep import Item, Later, Preparation, Refused, Sweep, register_sweep, sweep
+from drumline.handlers.sweep import Item, Later, Preparation, Refused, Sweep
+from drumline.handlers.sweep_registry import register_sweep, sweep
 from drumline.task import Task
 
 if TYPE_CHECKING:

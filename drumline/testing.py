@@ -40,15 +40,28 @@ from drumline.domain.sweeps.partition import HookParam
 from drumline.domain.sweeps.sweep import SweepState, check_extra_change
 from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_task_body
 from drumline.errors import WrongUse
-from drumline.handlers.base import METHODS, FunctionHandler, Handler, Registered, specs_of
+from drumline.handlers.base import (
+    METHODS,
+    FunctionHandler,
+    Handler,
+    RegisteredHandler,
+    handler_specs,
+)
 from drumline.handlers.registry import registry
-from drumline.handlers.sweep import Item, Later, PartitionHandler, RunningSweep, Sweep, registered
-from drumline.runner.execute import Life, begun, drive, drive_async, life, result_text
-from drumline.runner.sweep.hooks import awaited, run_hook
-from drumline.runner.sweep.item_window import extra_text
+from drumline.handlers.sweep import Item, Later, RunningSweep, Sweep, encode_extra
+from drumline.handlers.sweep_hooks import resolve, run_hook
+from drumline.handlers.sweep_registry import PartitionHandler, sweep_handlers
+from drumline.runner.execute import (
+    TaskSteps,
+    encode_result,
+    run_steps,
+    run_steps_async,
+    task_steps,
+    unpack_result,
+)
 from drumline.task import Task
 
-__all__ = ["Outcome", "Swept", "run", "run_sweep"]
+__all__ = ["Outcome", "SweepOutcome", "run", "run_sweep"]
 
 
 @dataclass(frozen=True)
@@ -143,11 +156,11 @@ def run(
     )
     recorder = _Recorder(registered.handler)
     watched: Any = recorder  # it answers to whatever a handler answers to
-    steps = life(task, Registered(spec, watched), capture=lambda before, after: True)
+    steps = task_steps(task, RegisteredHandler(spec, watched), capture=lambda before, after: True)
     result, error, wait = None, None, None
     try:
-        value, wait = begun(_completed(steps, spec.is_async), task, registered)
-        text = result_text(value)
+        value, wait = unpack_result(_completed(steps, spec.is_async), task, registered)
+        text = encode_result(value)
         result = None if text is None else msgspec.json.decode(text)
     except (Exception, SystemExit) as caught:
         if not catch:
@@ -157,7 +170,7 @@ def run(
     return Outcome(result, error, task.before_update, task.after_update, steps_taken, wait)
 
 
-def _found(handler: Any, name: str | None, target_type: str | None) -> Registered:
+def _found(handler: Any, name: str | None, target_type: str | None) -> RegisteredHandler:
     """The handler, with the manifest line that it has in production."""
     if isinstance(handler, str):
         return _registered(handler, target_type)
@@ -171,15 +184,15 @@ def _found(handler: Any, name: str | None, target_type: str | None) -> Registere
         handler.types = (name or "test",)
     if target_type or not getattr(handler, "target_type", None):
         handler.target_type = target_type or "test"
-    specs = specs_of(handler, f"{type(handler).__module__}:{type(handler).__qualname__}")
+    specs = handler_specs(handler, f"{type(handler).__module__}:{type(handler).__qualname__}")
     for spec in specs:
         if name in (None, spec.type):
-            return Registered(spec, handler)
+            return RegisteredHandler(spec, handler)
     served = ", ".join(spec.type for spec in specs)
     raise WrongUse(reason=f"the handler does not serve type {name!r}, but {served}")
 
 
-def _registered(name: str, target_type: str | None) -> Registered:
+def _registered(name: str, target_type: str | None) -> RegisteredHandler:
     specs = registry.manifest()
     fitting = [s for s in specs if s.type == name and target_type in (None, s.target_type)]
     if len(fitting) != 1:
@@ -200,22 +213,22 @@ def _json(value: Any, what: str) -> str | None:
         raise WrongUse(reason=f"{what} does not fit into JSON: {error}") from None
 
 
-def _completed(steps: Life, is_async: bool) -> Any:
+def _completed(steps: TaskSteps, is_async: bool) -> Any:
     if not is_async:
-        return drive(steps)
+        return run_steps(steps)
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise WrongUse(
             reason="an event loop is running here: await asyncio.to_thread(run, …) instead"
         )
-    return asyncio.run(drive_async(steps))
+    return asyncio.run(run_steps_async(steps))
 
 
 # --- sweeps --------------------------------------------------------------------------------------
 
 
 @dataclass
-class Swept:
+class SweepOutcome:
     """What became of a sweep."""
 
     done: int = 0
@@ -237,14 +250,14 @@ def run_sweep(
     extra: Any = None,
     parallel: int = 1,
     name: str = "test",
-) -> Swept:
+) -> SweepOutcome:
     """Run a sweep from its hooks to its last item. What a hook raises is raised."""
     if (total is None) == (items is None):
         raise WrongUse(reason="give either a total or items, one of the two")
     count = len(items) if items is not None else total or 0
     spec, sweep = _found_sweep(handler)
-    param = HookParam("create", 1, name, extra=extra_text(extra), end=count)
-    swept = Swept(extra=extra)
+    param = HookParam("create", 1, name, extra=encode_extra(extra), end=count)
+    swept = SweepOutcome(extra=extra)
     for hook in ("create", "prepare"):
         ended = run_hook(sweep, msgspec.structs.replace(param, hook=hook), raises=True)
         if ended.extra is not None:
@@ -258,7 +271,7 @@ def run_sweep(
         text = None if items is None else items[swept.done]
         for attempt in range(1, retries + 2):
             try:
-                awaited(sweep.process(Item(running, swept.done, text, attempt)))
+                resolve(sweep.process(Item(running, swept.done, text, attempt)))
                 swept.failed.pop(swept.done, None)
                 break
             except (Exception, SystemExit) as error:
@@ -272,7 +285,7 @@ class _Rehearsal(RunningSweep):
 
     sweep_id, fence = 1, 1
 
-    def __init__(self, name: str, swept: Swept, parallel: int) -> None:
+    def __init__(self, name: str, swept: SweepOutcome, parallel: int) -> None:
         self.name = name
         self.swept = swept
         self.parallel = parallel
@@ -283,7 +296,7 @@ class _Rehearsal(RunningSweep):
 
     def change_extra(self, value: Any) -> None:
         check_extra_change(SweepState.RUNNING, self.parallel)
-        self.swept.extra = msgspec.json.decode(extra_text(value))
+        self.swept.extra = msgspec.json.decode(encode_extra(value))
 
     def log(self, item: int, message: str) -> None:
         self.swept.log.append((item, message))
@@ -296,7 +309,7 @@ def _found_sweep(handler: Any) -> tuple[HandlerSpec, Sweep]:
     if isinstance(handler, type) and issubclass(handler, Sweep):
         handler = handler()
     if isinstance(handler, Sweep):
-        (parts, _) = registered(handler, f"{type(handler).__module__}", handler.process)
+        (parts, _) = sweep_handlers(handler, f"{type(handler).__module__}", handler.process)
         return parts.spec, handler
     for spec in registry.manifest():
         found = registry[spec.key].handler

@@ -15,10 +15,10 @@ import msgspec
 from drumline.config.connect_clusters import ConnectCluster
 from drumline.domain.states import TaskState
 from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_task_body
-from drumline.handlers.base import Handler, Registered, specs_of
+from drumline.handlers.base import Handler, RegisteredHandler, handler_specs
 from drumline.handlers.connect import operation
 from drumline.handlers.connect.client import Connect
-from drumline.runner.execute import drive_async, life
+from drumline.runner.execute import run_steps_async, task_steps
 from drumline.task import Task
 from examples.connect_standin.cluster import Manners
 from examples.connect_standin.server import Server
@@ -106,9 +106,9 @@ class World:
             kept.before, kept.after = before, after
             return True
 
-        registered = Registered(specs_of(handler, "test")[0], handler)
+        registered = RegisteredHandler(handler_specs(handler, "test")[0], handler)
         try:
-            return await drive_async(life(Task(due), registered, capture))
+            return await run_steps_async(task_steps(Task(due), registered, capture))
         except Crash:
             await operation.close_sites()
             raise

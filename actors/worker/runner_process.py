@@ -17,18 +17,18 @@ import msgspec
 
 from actors.event_loop import EventLoop
 from drumline.domain.task import DueTask
-from drumline.runner.__main__ import DUMP, RunnerConfig
+from drumline.handlers.base import STOP_SIGNAL
+from drumline.runner.__main__ import DUMP_SIGNAL, RunnerConfig
 from drumline.runner.blackbox import BlackBox, StartedTask
-from drumline.runner.executors import ASK
 from drumline.runner.frames import (
     Channel,
     ForgetTasks,
     Frame,
     RunTasks,
     ToKeeper,
-    packed,
-    take_ticket,
-    tickets_for,
+    encode_frame,
+    encode_tickets,
+    read_ticket,
 )
 from drumline.system import processes
 
@@ -60,10 +60,10 @@ class ExecutorPipe:
     ) -> None:
         """Describe tasks, then let them start."""
         self.send(RunTasks(tuple(dues), callbacks or {}))
-        os.write(self.ticket_in, tickets_for(dues))
+        os.write(self.ticket_in, encode_tickets(dues))
 
     def send(self, frame: Frame) -> None:
-        self._outgoing += packed(frame)
+        self._outgoing += encode_frame(frame)
         self._flush()
 
     def _flush(self) -> None:
@@ -81,7 +81,7 @@ class ExecutorPipe:
     def take_back(self) -> list[int]:
         """Take all tickets that are still there: those tasks will not start."""
         taken = []
-        while (ticket := take_ticket(self.ticket_out)) is not None:
+        while (ticket := read_ticket(self.ticket_out)) is not None:
             taken.append(ticket.task_id)
         if taken:
             self.send(ForgetTasks(tuple(taken)))
@@ -143,7 +143,7 @@ class RunnerProcess:
 
     def ask(self) -> None:
         """Ask the sync task to stop."""
-        self._signal(ASK)
+        self._signal(STOP_SIGNAL)
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
@@ -153,7 +153,7 @@ class RunnerProcess:
         # By the descriptor: its position is shared with the runner, a buffer is not.
         os.ftruncate(self._dump, 0)
         os.lseek(self._dump, 0, os.SEEK_SET)
-        processes.signal_thread(self.pid, thread, DUMP)
+        processes.signal_thread(self.pid, thread, DUMP_SIGNAL)
 
     def stack(self) -> str:
         """What the last dump wrote."""

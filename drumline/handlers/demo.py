@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from drumline.handlers.registry import handler
-from drumline.handlers.sweep import Item, sweep
+from drumline.handlers.sweep import Item
+from drumline.handlers.sweep_registry import sweep
 from drumline.task import Task
 
 

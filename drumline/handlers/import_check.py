@@ -16,14 +16,14 @@ import msgspec
 SECONDS = 60.0
 
 
-class Found(msgspec.Struct, frozen=True):
+class ImportReport(msgspec.Struct, frozen=True):
     """What a runner would find."""
 
     handlers: tuple[str, ...]
     problems: tuple[str, ...]
 
 
-def in_background(imports: Sequence[str]) -> subprocess.Popen[bytes]:
+def start_import_check(imports: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start to look; `found` waits for what it finds."""
     return subprocess.Popen(
         [sys.executable, "-m", "drumline.handlers.import_check", *imports],
@@ -33,19 +33,19 @@ def in_background(imports: Sequence[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def found(looking: subprocess.Popen[bytes], seconds: float = SECONDS) -> Found:
+def read_import_report(looking: subprocess.Popen[bytes], seconds: float = SECONDS) -> ImportReport:
     """What it found. A module that kills its process or never ends is a problem like another."""
     try:
         out, err = looking.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         looking.kill()
         looking.communicate()
-        return Found((), (f"the imports did not end within {seconds:g} s",))
+        return ImportReport((), (f"the imports did not end within {seconds:g} s",))
     try:
-        return msgspec.json.decode(out.splitlines()[-1], type=Found)
+        return msgspec.json.decode(out.splitlines()[-1], type=ImportReport)
     except (IndexError, msgspec.DecodeError):
         words = err.decode(errors="replace").strip() or "nothing was said"
-        return Found((), (f"the imports ended the process ({looking.returncode}): {words}",))
+        return ImportReport((), (f"the imports ended the process ({looking.returncode}): {words}",))
 
 
 def last_line(problem: str) -> str:
@@ -58,13 +58,15 @@ def last_line(problem: str) -> str:
 def main() -> None:
     from pathlib import Path
 
-    from drumline.handlers.registry import discover, registry
+    from drumline.handlers.registry import import_handlers, registry
 
     sys.path.insert(0, str(Path.cwd()))
-    problems = discover(sys.argv[1:])
+    problems = import_handlers(sys.argv[1:])
     handlers = tuple(spec.key for spec in registry.manifest())
     # After whatever the modules printed, on a line of its own.
-    sys.stdout.write("\n" + msgspec.json.encode(Found(handlers, tuple(problems))).decode() + "\n")
+    sys.stdout.write(
+        "\n" + msgspec.json.encode(ImportReport(handlers, tuple(problems))).decode() + "\n"
+    )
     sys.stdout.flush()
     os._exit(0)  # threads that an import started must not hold us
 

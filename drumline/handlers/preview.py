@@ -17,7 +17,7 @@ from drumline.domain.release import RESULT_LIMIT
 from drumline.domain.states import TaskState
 from drumline.domain.task import DueTask, TaskBody, encode_task_body
 from drumline.errors import WrongUse
-from drumline.handlers.base import Change, Handler, Registered
+from drumline.handlers.base import Change, Handler, RegisteredHandler
 from drumline.handlers.registry import register, registry
 from drumline.task import Task
 
@@ -52,7 +52,7 @@ class AsyncPreview(Handler):
         return _told(change, await _resolved(registered.handler.is_finished(inner)))
 
 
-def _meant(task: Task) -> tuple[Registered, Task]:
+def _meant(task: Task) -> tuple[RegisteredHandler, Task]:
     """The handler of the task that would be, and that task."""
     param = msgspec.convert(task.param, PreviewParam)
     key = f"{param.target_type}/{param.type}"

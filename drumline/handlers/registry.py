@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from drumline.domain.policy import HandlerSpec, Retry
 from drumline.errors import WrongUse
-from drumline.handlers.base import FunctionHandler, Handler, Registered, specs_of
+from drumline.handlers.base import FunctionHandler, Handler, RegisteredHandler, handler_specs
 from drumline.task import Task
 
 ENTRY_POINTS = "drumline.handlers"
@@ -21,9 +21,9 @@ class Registry:
     """Handlers by the key `target type/batch type`."""
 
     def __init__(self) -> None:
-        self._handlers: dict[str, Registered] = {}
+        self._handlers: dict[str, RegisteredHandler] = {}
 
-    def __getitem__(self, key: str) -> Registered:
+    def __getitem__(self, key: str) -> RegisteredHandler:
         return self._handlers[key]
 
     def __contains__(self, key: object) -> bool:
@@ -34,9 +34,11 @@ class Registry:
 
     def add(self, handler: Handler, origin: str) -> None:
         """All of a handler's types, or none of them."""
-        self.enter([Registered(spec, handler) for spec in specs_of(handler, origin)], origin)
+        self.add_all(
+            [RegisteredHandler(spec, handler) for spec in handler_specs(handler, origin)], origin
+        )
 
-    def enter(self, registered: Sequence[Registered], origin: str) -> None:
+    def add_all(self, registered: Sequence[RegisteredHandler], origin: str) -> None:
         for spec, _ in registered:
             known = self._handlers.get(spec.key)
             # The same origin is the same module, imported again.
@@ -93,7 +95,7 @@ def register(target_type: str, factory: Callable[[], Handler]) -> None:
     registry.add(made, f"{type(made).__module__}:{type(made).__qualname__}")
 
 
-def discover(imports: Iterable[str]) -> list[str]:
+def import_handlers(imports: Iterable[str]) -> list[str]:
     """Import whatever may register handlers. Returns what went wrong, a text for each."""
     from importlib.metadata import entry_points  # 20 ms that only a runner needs
 

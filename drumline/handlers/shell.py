@@ -24,9 +24,8 @@ import msgspec
 from msgspec import Meta
 
 from drumline.errors import DrumlineError, WrongUse
-from drumline.handlers.base import Handler
+from drumline.handlers.base import STOP_SIGNAL, Handler
 from drumline.handlers.registry import register
-from drumline.runner.executors import ASK
 from drumline.system.processes import MARK, kill_all
 from drumline.task import Task
 
@@ -187,7 +186,7 @@ def _asked_later() -> Iterator[Callable[[], None]]:
     """Put off an ask to stop: while a process is being started there is nobody yet to stop. What
     is yielded lets it strike."""
     struck: list[tuple[Any, ...]] = []
-    before = signal.signal(ASK, lambda *details: struck.append(details))
+    before = signal.signal(STOP_SIGNAL, lambda *details: struck.append(details))
 
     def strike() -> None:
         if struck and callable(before):
@@ -196,7 +195,7 @@ def _asked_later() -> Iterator[Callable[[], None]]:
     try:
         yield strike
     finally:
-        signal.signal(ASK, before)
+        signal.signal(STOP_SIGNAL, before)
 
 
 def _kill_all_of(child: subprocess.Popen[bytes], mark: str) -> None:

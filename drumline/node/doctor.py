@@ -179,7 +179,7 @@ def webhooks(settings: Settings) -> Findings:
 
 
 def handlers(settings: Settings) -> Findings:
-    found = import_check.found(import_check.in_background(settings.imports))
+    found = import_check.read_import_report(import_check.start_import_check(settings.imports))
     for problem in found.problems:
         yield Finding(
             "handlers",

@@ -44,13 +44,13 @@ class HandlersBroken(WrongUse):
 
 def prepare(settings: Settings, report: Report) -> str:
     """Check the settings, import the handlers, migrate the database; returns the API token."""
-    importing = import_check.in_background(settings.imports) if settings.imports else None
+    importing = import_check.start_import_check(settings.imports) if settings.imports else None
     for hook in settings.webhooks:
         alarms.webhook_secret(hook, os.environ)
     # A port that is taken is reported here, not only in the log of the gateway.
     listener.open_listener(settings).close()
     if importing is not None:
-        problems = import_check.found(importing).problems
+        problems = import_check.read_import_report(importing).problems
         if problems:
             raise HandlersBroken(reason="; ".join(import_check.last_line(p) for p in problems))
     report("Migrating the database")

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import msgspec
 
-from drumline.handlers.registry import discover, registry
+from drumline.handlers.registry import import_handlers, registry
 from drumline.runner.blackbox import BlackBox
 from drumline.runner.executors import AsyncExecutor, SyncExecutor
 from drumline.runner.frames import Channel, RunnerReady, ToRunner
 
 PR_SET_PDEATHSIG = 1
-DUMP = signal.SIGUSR2
+DUMP_SIGNAL = signal.SIGUSR2
 """Sent by the keeper to one thread to have its stack written, whatever its code is doing. Only to
 a runner that is to die: the stack of a thread at work cannot be read by another, and even its own
 system calls may come to harm."""
@@ -54,7 +54,7 @@ def main() -> None:
     start = msgspec.json.decode(sys.argv[1], type=RunnerConfig)
     _die_with(start.keeper_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us all
-    faulthandler.register(DUMP, file=start.dump, all_threads=False)
+    faulthandler.register(DUMP_SIGNAL, file=start.dump, all_threads=False)
     for fd in start.descriptors():
         os.set_inheritable(fd, False)  # they are not for the programs that a task starts
     sys.path.insert(0, str(Path.cwd()))
@@ -63,7 +63,7 @@ def main() -> None:
         for fd in (start.sync_channel, start.async_channel)
     )
     box = BlackBox(Path(start.blackbox))
-    problems = discover(start.imports)
+    problems = import_handlers(start.imports)
     manifest = registry.manifest()
     loop_thread = 0
     if any(spec.is_async for spec in manifest):

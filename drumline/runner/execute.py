@@ -15,11 +15,11 @@ import msgspec
 from drumline.domain.release import RESULT_LIMIT, clip_info
 from drumline.domain.states import Cause, TaskState
 from drumline.errors import DrumlineError, WrongUse
-from drumline.handlers.base import Change, HandlerFailed, Registered, WaitForCallback
+from drumline.handlers.base import Change, HandlerFailed, RegisteredHandler, WaitForCallback
 from drumline.runner.frames import Failure
 from drumline.task import Task
 
-Life = Generator[Any, Any, Any]
+TaskSteps = Generator[Any, Any, Any]
 
 LONGEST_WAIT = 30 * 86400
 CAPTURE_LIMIT = 1024 * 1024
@@ -35,7 +35,9 @@ class RunLost(Exception):
     """The task was given to someone else meanwhile: leave everything as it is."""
 
 
-def life(task: Task, registered: Registered, capture: Callable[[str, str], Any]) -> Life:
+def task_steps(
+    task: Task, registered: RegisteredHandler, capture: Callable[[str, str], Any]
+) -> TaskSteps:
     """A task's life in a worker. What it yields is to be resolved and sent back."""
     handler = registered.handler
     if task.status is TaskState.ROLLBACK_PENDING:
@@ -52,7 +54,7 @@ def life(task: Task, registered: Registered, capture: Callable[[str, str], Any])
     return (yield handler.process(task))
 
 
-def drive(steps: Life) -> Any:
+def run_steps(steps: TaskSteps) -> Any:
     """Run a sync life to its end."""
     value = None
     try:
@@ -65,7 +67,7 @@ def drive(steps: Life) -> Any:
         return end.value
 
 
-async def drive_async(steps: Life) -> Any:
+async def run_steps_async(steps: TaskSteps) -> Any:
     """Run a life whose steps may have to be awaited."""
     value = None
     try:
@@ -77,7 +79,9 @@ async def drive_async(steps: Life) -> Any:
         return end.value
 
 
-def begun(value: object, task: Task, registered: Registered) -> tuple[object, float | None]:
+def unpack_result(
+    value: object, task: Task, registered: RegisteredHandler
+) -> tuple[object, float | None]:
     """A handler's result; and if it only began something, for how long it may be waited for."""
     if not isinstance(value, WaitForCallback):
         return value, None
@@ -95,24 +99,24 @@ def begun(value: object, task: Task, registered: Registered) -> tuple[object, fl
     return value.result, float(seconds)
 
 
-def failure_of(error: BaseException) -> Failure | None:
+def failure_details(error: BaseException) -> Failure | None:
     """What an error says besides its text."""
     if not isinstance(error, HandlerFailed):
         return None
     try:
-        result = result_text(error.result)
+        result = encode_result(error.result)
     except WrongUse:
         result = None  # what went wrong is more than what does not fit
     cause = error.cause if isinstance(error.cause, Cause) else None
     return Failure(bool(error.final), cause, result, error.wait)
 
 
-def result_text(value: object) -> str | None:
+def encode_result(value: object) -> str | None:
     """A handler's return value as JSON, or a clear error."""
     return None if value is None else _json(value, "the handler's return value", RESULT_LIMIT)
 
 
-def error_text(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """What an operator needs to see of a handler's error. It must not fail itself, whatever the
     error: an exception may be unable to say what it is, or say it in letters that no text has."""
     if isinstance(error, DrumlineError):

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 
 from drumline.domain.sweeps.partition import PartitionInfo, PartitionResult
 from drumline.domain.task import DueTask
-from drumline.handlers.base import Registered
+from drumline.handlers.base import STOP_SIGNAL, RegisteredHandler
 from drumline.handlers.registry import Registry
 from drumline.runner import stacks
 from drumline.runner.blackbox import SLOTS, BlackBox
 from drumline.runner.execute import (
     RunLost,
     Stopped,
-    begun,
-    drive,
-    drive_async,
-    error_text,
-    failure_of,
-    life,
-    result_text,
+    encode_result,
+    failure_details,
+    format_error,
+    run_steps,
+    run_steps_async,
+    task_steps,
+    unpack_result,
 )
 from drumline.runner.frames import (
     CancelTask,
@@ -42,16 +42,14 @@ from drumline.runner.frames import (
     RunTasks,
     StackReport,
     StoreCapture,
-    packed,
-    take_ticket,
+    encode_frame,
+    read_ticket,
 )
 from drumline.task import Task
 
 if TYPE_CHECKING:
     from drumline.runner.sweep.partition_run import PartitionRun
 
-ASK = signal.SIGUSR1
-"""Sent by the keeper to ask the running sync task to stop."""
 NOT_OURS = "the task was given to another worker"
 
 
@@ -73,14 +71,14 @@ class SyncExecutor:
         """The present task was asked to stop."""
         self.part: PartitionRun | None = None
         """The partition of a sweep that runs."""
-        signal.signal(ASK, self._ask)
+        signal.signal(STOP_SIGNAL, self._ask)
 
     def run(self) -> None:
         """Until the keeper closes its end."""
         # Only the ticket says whether a task may start; the frame that describes it always comes
         # first, so it is waited for when a ticket is ahead of it.
         while self._wait():
-            while (ticket := take_ticket(self.tickets)) is not None:
+            while (ticket := read_ticket(self.tickets)) is not None:
                 while not ticket.admits(self.known.get(ticket.task_id)):
                     if not self._read():
                         return
@@ -122,9 +120,9 @@ class SyncExecutor:
                 if registered.spec.sweep is not None:
                     result: object = self._sweep(task, registered)
                 else:
-                    steps = life(task, registered, lambda b, a: self._capture(due.id, b, a))
-                    result, wait = begun(drive(steps), task, registered)
-                text = result_text(result)
+                    steps = task_steps(task, registered, lambda b, a: self._capture(due.id, b, a))
+                    result, wait = unpack_result(run_steps(steps), task, registered)
+                text = encode_result(result)
                 ok = True
             finally:
                 # An ask strikes in here at the latest; what comes below is left in peace.
@@ -135,13 +133,13 @@ class SyncExecutor:
             text = NOT_OURS
         except BaseException as error:
             # SystemExit and KeyboardInterrupt too: a handler's exit() is that task's failure.
-            text, failure = error_text(error), failure_of(error)
+            text, failure = format_error(error), failure_details(error)
         seconds = (time.monotonic_ns() - started) / 1e9
         stopped = self.asked and not ok
         self.channel.send(RunEnded(due.id, seconds, ok, text, stopped, wait, failure))
         self.box.wipe(0)
 
-    def _sweep(self, task: Task, registered: Registered) -> PartitionResult:
+    def _sweep(self, task: Task, registered: RegisteredHandler) -> PartitionResult:
         """Run a partition of a sweep. Meanwhile its own thread reads our channel, and an ask is
         for the partition to act upon."""
         from drumline.runner.sweep.partition_monitor import KeeperPipe
@@ -210,7 +208,7 @@ class SyncExecutor:
         self.asked = True
         if self.running:
             self.running = False
-            self.channel.send(StackReport(self.task_id, stacks.of_frame(frame)))
+            self.channel.send(StackReport(self.task_id, stacks.frame_stack(frame)))
             raise Stopped
         if self.part is not None:
             self.part.ask()
@@ -283,11 +281,11 @@ class AsyncExecutor:
     def _cancel(self, task_id: int) -> None:
         self.asked.add(task_id)
         task = self.tasks[task_id]
-        self._send(StackReport(task_id, stacks.of_coroutine(task.get_coro())))
+        self._send(StackReport(task_id, stacks.coroutine_stack(task.get_coro())))
         task.cancel()
 
     def _start_ticketed(self) -> None:
-        while (ticket := take_ticket(self.tickets)) is not None:
+        while (ticket := read_ticket(self.tickets)) is not None:
             # The frame that describes a task is written before its ticket; wait for it.
             while not ticket.admits(self.known.get(ticket.task_id)):
                 self._read()
@@ -304,15 +302,15 @@ class AsyncExecutor:
         ok, text, wait, failure = False, None, None, None
         try:
             task, registered = Task(due, callback), self.registry[due.key]
-            steps = life(task, registered, lambda b, a: self._capture(due.id, b, a))
-            result, wait = begun(await drive_async(steps), task, registered)
-            text = result_text(result)
+            steps = task_steps(task, registered, lambda b, a: self._capture(due.id, b, a))
+            result, wait = unpack_result(await run_steps_async(steps), task, registered)
+            text = encode_result(result)
             ok = True
         except RunLost:
             text = NOT_OURS
         except BaseException as error:
             # A CancelledError of its own making too: only what we asked to stop was stopped.
-            text, failure = error_text(error), failure_of(error)
+            text, failure = format_error(error), failure_details(error)
         stopped = not ok and due.id in self.asked
         seconds = (time.monotonic_ns() - started) / 1e9
         text = None if stopped else text
@@ -331,7 +329,7 @@ class AsyncExecutor:
         """Send a frame, together with what others have to send in this turn of the loop."""
         if not self.outgoing:
             asyncio.get_running_loop().call_soon(self._flush)
-        self.outgoing += packed(frame)
+        self.outgoing += encode_frame(frame)
 
     def _flush(self) -> None:
         self.channel.end.sendall(self.outgoing)

@@ -146,7 +146,7 @@ ToKeeper = RunnerReady | StoreCapture | StackReport | OpenPartition | StoreCheck
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def packed(frame: Frame) -> bytes:
+def encode_frame(frame: Frame) -> bytes:
     """A frame as it goes through the pipe."""
     payload = _encode(frame)
     return _LENGTH.pack(len(payload)) + payload
@@ -162,7 +162,7 @@ class Channel:
 
     def send(self, frame: Frame) -> None:
         """Write a whole frame, however long it takes the other side to read."""
-        self.end.sendall(packed(frame))
+        self.end.sendall(encode_frame(frame))
 
     def receive(self) -> list[Frame] | None:
         """What one read brings; None when the other end is closed."""
@@ -198,11 +198,11 @@ class Ticket(NamedTuple):
         return due is not None and due.fence == self.fence
 
 
-def tickets_for(dues: Iterable[DueTask]) -> bytes:
+def encode_tickets(dues: Iterable[DueTask]) -> bytes:
     return b"".join(_TICKET.pack(due.id, due.fence) for due in dues)
 
 
-def take_ticket(fd: int) -> Ticket | None:
+def read_ticket(fd: int) -> Ticket | None:
     """The next ticket, or None if there is none."""
     try:
         data = os.read(fd, _TICKET.size)

@@ -13,12 +13,12 @@ from drumline.domain.release import clip_info
 OURS = str(Path(__file__).parent)
 
 
-def of_frame(frame: FrameType | None) -> str:
+def frame_stack(frame: FrameType | None) -> str:
     """The stack that ends in a frame."""
     return _text(traceback.extract_stack(frame))
 
 
-def of_coroutine(coroutine: Any) -> str:
+def coroutine_stack(coroutine: Any) -> str:
     """What a coroutine waits for, and that one, and so on: a suspended one has no other stack."""
     return _text(traceback.StackSummary.extract(_awaited(coroutine)))
 

@@ -15,9 +15,9 @@ from drumline.runner.frames import (
     Ticket,
     ToKeeper,
     ToRunner,
-    packed,
-    take_ticket,
-    tickets_for,
+    encode_frame,
+    encode_tickets,
+    read_ticket,
 )
 from tests.protocol.samples import sample
 
@@ -34,7 +34,7 @@ def test_every_frame_has_its_direction() -> None:
 def test_frames_come_whole_however_they_are_cut(direction: object, most: int) -> None:
     chance = random.Random(most)
     frames = [sample(direction, chance) for _ in range(40)]
-    stream = b"".join(packed(frame) for frame in frames)
+    stream = b"".join(encode_frame(frame) for frame in frames)
     here, there = socket.socketpair()
     channel = Channel(there, direction)
     received: list[Frame] = []
@@ -52,7 +52,7 @@ def test_frames_come_whole_however_they_are_cut(direction: object, most: int) ->
 def test_a_closed_end_is_not_an_empty_read() -> None:
     here, there = socket.socketpair()
     channel = Channel(there, ToKeeper)
-    here.sendall(packed(sample(get_args(ToKeeper)[0], random.Random(1)))[:-1])
+    here.sendall(encode_frame(sample(get_args(ToKeeper)[0], random.Random(1)))[:-1])
     assert channel.receive() == []
     here.close()
     assert channel.receive() is None
@@ -71,7 +71,7 @@ def test_each_ticket_goes_to_one_of_two_readers() -> None:
     def reader(mine: list[Ticket]) -> None:
         while True:
             over = finished.is_set()
-            ticket = take_ticket(out)
+            ticket = read_ticket(out)
             if ticket is not None:
                 mine.append(ticket)
             elif over:
@@ -81,7 +81,7 @@ def test_each_ticket_goes_to_one_of_two_readers() -> None:
     for thread in readers:
         thread.start()
     for start in range(0, len(dues), 50):
-        os.write(into, tickets_for(dues[start : start + 50]))
+        os.write(into, encode_tickets(dues[start : start + 50]))
     finished.set()
     for thread in readers:
         thread.join()

@@ -15,7 +15,7 @@ import pytest
 
 from drumline.client import control
 from drumline.domain import task
-from drumline.runner.frames import Channel, Frame, ToKeeper, ToRunner, packed
+from drumline.runner.frames import Channel, Frame, ToKeeper, ToRunner, encode_frame
 from protocol import codec
 from protocol.messages import VERSION, AnyMessage, Message
 from tests.protocol.samples import sample
@@ -87,7 +87,7 @@ def test_msgpack_reads_every_frame_of_the_runner(kind: type[Frame]) -> None:
     chance = random.Random(kind.__name__)
     for _ in range(ROUNDS):
         frame = sample(kind, chance)
-        data = packed(frame)
+        data = encode_frame(frame)
         assert struct.unpack("<I", data[:4]) == (len(data) - 4,)
         assert unpack(data[4:]) == [kind.__name__, *written(kind.__name__, frame)]
 

@@ -1,11 +1,11 @@
 """Jobs as clients send them, and the handlers that they need."""
 
 from drumline.domain.policy import HandlerSpec
-from drumline.handlers.base import specs_of
+from drumline.handlers.base import handler_specs
 from drumline.handlers.http.handler import HttpHandler
 from tests.store.world import SPEC
 
-(HTTP,) = specs_of(HttpHandler(), "http")
+(HTTP,) = handler_specs(HttpHandler(), "http")
 ASYNC = HandlerSpec("target", "begins", callbacks=True, timeout=7.5)
 
 SAMPLE = {

@@ -23,8 +23,9 @@ from drumline.domain.sweeps.partition import (
 )
 from drumline.domain.task import DueTask, TaskBody, encode_task_body
 from drumline.errors import Conflict
-from drumline.handlers.base import Registered
-from drumline.handlers.sweep import Item, Sweep, registered
+from drumline.handlers.base import RegisteredHandler
+from drumline.handlers.sweep import Item, Sweep
+from drumline.handlers.sweep_registry import sweep_handlers
 from drumline.runner.execute import RunLost, Stopped
 from drumline.runner.frames import (
     Channel,
@@ -89,13 +90,13 @@ class Keeper:
 
 def handler(
     process: Callable[[Item], Any], timeout: float = 20.0, retry: Retry = NO_RETRY
-) -> Registered:
+) -> RegisteredHandler:
     made = Sweep()
     made.type = "t"  # type: ignore[misc]
     made.process = process  # type: ignore[method-assign, assignment]
     made.timeout = timeout  # type: ignore[misc]
     made.retry = retry  # type: ignore[misc]
-    return registered(made, "a test", process)[0]
+    return sweep_handlers(made, "a test", process)[0]
 
 
 BODY = encode_task_body(TaskBody("here", None, None, None, None, None, None, None, None, None))
@@ -108,7 +109,7 @@ TASK = Task(
 
 def run(
     total: int,
-    handled: Registered,
+    handled: RegisteredHandler,
     live: PartitionDirectives = LIVE,
     keeper: Keeper | None = None,
     before: Callable[[PartitionRun], None] = lambda part: None,

@@ -90,10 +90,12 @@ def test_a_variable_that_sets_nothing_is_found() -> None:
 # --- handlers that cannot be imported --------------------------------------------------------
 
 
-def found_in(directory: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> import_check.Found:
+def found_in(
+    directory: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> import_check.ImportReport:
     (directory / "tried.py").write_text(text)
     monkeypatch.chdir(directory)
-    return import_check.found(import_check.in_background(["tried"]), seconds=30)
+    return import_check.read_import_report(import_check.start_import_check(["tried"]), seconds=30)
 
 
 def test_a_good_module_is_found_whatever_it_prints(
@@ -126,8 +128,8 @@ def test_an_import_that_never_ends_is_given_up(
 ) -> None:
     (tmp_path / "tried.py").write_text("import time; time.sleep(1000)")
     monkeypatch.chdir(tmp_path)
-    looking = import_check.in_background(["tried"])
-    assert import_check.found(looking, seconds=0.1).problems == (
+    looking = import_check.start_import_check(["tried"])
+    assert import_check.read_import_report(looking, seconds=0.1).problems == (
         "the imports did not end within 0.1 s",
     )
     assert looking.returncode is not None

@@ -15,18 +15,18 @@ from drumline.handlers.base import (
     Handler,
     HandlerFailed,
     NoRetry,
-    Registered,
+    RegisteredHandler,
     WaitForCallback,
-    specs_of,
+    handler_specs,
 )
 from drumline.runner.execute import (
     CAPTURE_LIMIT,
-    begun,
-    drive,
-    error_text,
-    failure_of,
-    life,
-    result_text,
+    encode_result,
+    failure_details,
+    format_error,
+    run_steps,
+    task_steps,
+    unpack_result,
 )
 from drumline.task import Task
 from tests.unit.changed_target import Async, Sync, Target, new_task
@@ -46,8 +46,8 @@ def captured(change: object) -> Any:
             return "done"
 
     target, captures = Target(), Captures()
-    registered = Registered(specs_of(captures, "")[0], captures)
-    return drive(life(new_task(), registered, target.commit)), target.events
+    registered = RegisteredHandler(handler_specs(captures, "")[0], captures)
+    return run_steps(task_steps(new_task(), registered, target.commit)), target.events
 
 
 def test_nothing_to_roll_back_commits_nothing() -> None:
@@ -71,10 +71,10 @@ def test_a_capture_that_cannot_be_kept_is_refused_before_process(change: Any, wo
 
 
 def test_a_result_is_kept_as_json() -> None:
-    assert result_text(None) is None
-    assert result_text(False) == "false"
-    assert result_text({"a": (1, 2)}) == '{"a":[1,2]}'
-    assert result_text("x" * (RESULT_LIMIT - 2)) == '"' + "x" * (RESULT_LIMIT - 2) + '"'
+    assert encode_result(None) is None
+    assert encode_result(False) == "false"
+    assert encode_result({"a": (1, 2)}) == '{"a":[1,2]}'
+    assert encode_result("x" * (RESULT_LIMIT - 2)) == '"' + "x" * (RESULT_LIMIT - 2) + '"'
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_result_is_kept_as_json() -> None:
 )
 def test_a_result_that_cannot_be_kept_is_refused_clearly(value: object, words: str) -> None:
     with pytest.raises(WrongUse) as caught:
-        result_text(value)
+        encode_result(value)
     assert "the handler's return value" in str(caught.value)
     assert words in str(caught.value)
 
@@ -99,7 +99,7 @@ def test_a_result_that_contains_itself_is_refused_clearly() -> None:
     value: list[Any] = []
     value.append(value)
     with pytest.raises(WrongUse, match="does not fit into JSON"):
-        result_text(value)
+        encode_result(value)
 
 
 def test_a_coroutine_in_the_sync_lane_is_an_error_and_not_a_true_answer() -> None:
@@ -110,7 +110,11 @@ def test_a_coroutine_in_the_sync_lane_is_an_error_and_not_a_true_answer() -> Non
     target = Target()
     sneaky = Sneaky(target)
     with pytest.raises(WrongUse, match="async def"):
-        drive(life(new_task(), Registered(specs_of(sneaky, "")[0], sneaky), target.commit))
+        run_steps(
+            task_steps(
+                new_task(), RegisteredHandler(handler_specs(sneaky, "")[0], sneaky), target.commit
+            )
+        )
     assert target.value == "old"
 
 
@@ -121,13 +125,13 @@ def test_an_error_is_told_first_and_explained_after() -> None:
     try:
         raise ValueError("no good")
     except ValueError as error:
-        text = error_text(error)
+        text = format_error(error)
     assert text.startswith("ValueError: no good\nTraceback")
     assert "test_execute.py" in text
 
 
 def test_wrong_use_is_told_without_a_traceback() -> None:
-    assert error_text(WrongUse(reason="write it so")) == "write it so"
+    assert format_error(WrongUse(reason="write it so")) == "write it so"
 
 
 class Mute(Exception):
@@ -147,7 +151,7 @@ class Mute(Exception):
     ids=["mute", "surrogates", "long", "wrong use", "exit"],
 )
 def test_every_error_has_a_text_that_can_be_sent_and_kept(error: BaseException) -> None:
-    text = error_text(error)
+    text = format_error(error)
     assert 0 < len(text.encode()) <= INFO_LIMIT
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(text)) == text
 
@@ -182,31 +186,31 @@ class Begins(Handler):
 
 
 def test_a_run_that_only_began_waits_to_be_called_back() -> None:
-    registered = Registered(specs_of(Begins(), "o")[0], Begins())
+    registered = RegisteredHandler(handler_specs(Begins(), "o")[0], Begins())
     assert registered.spec.callbacks
     task = new_task()
-    assert begun(WaitForCallback(30, {"a": 1}), task, registered) == ({"a": 1}, 30.0)
-    assert begun({"a": 1}, task, registered) == ({"a": 1}, None)
+    assert unpack_result(WaitForCallback(30, {"a": 1}), task, registered) == ({"a": 1}, 30.0)
+    assert unpack_result({"a": 1}, task, registered) == ({"a": 1}, None)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 31 * 86400, "5", None, True])
 def test_for_how_long_it_waits_is_a_number_of_seconds(seconds: Any) -> None:
-    registered = Registered(specs_of(Begins(), "o")[0], Begins())
+    registered = RegisteredHandler(handler_specs(Begins(), "o")[0], Begins())
     with pytest.raises(WrongUse, match="WaitForCallback"):
-        begun(WaitForCallback(seconds), new_task(), registered)
+        unpack_result(WaitForCallback(seconds), new_task(), registered)
 
 
 def test_only_who_asks_for_callbacks_may_wait_and_no_rollback() -> None:
-    deaf = Registered(specs_of(Sync(Target()), "o")[0], Sync(Target()))
+    deaf = RegisteredHandler(handler_specs(Sync(Target()), "o")[0], Sync(Target()))
     with pytest.raises(WrongUse, match="callbacks=True"):
-        begun(WaitForCallback(30), new_task(), deaf)
-    registered = Registered(specs_of(Begins(), "o")[0], Begins())
+        unpack_result(WaitForCallback(30), new_task(), deaf)
+    registered = RegisteredHandler(handler_specs(Begins(), "o")[0], Begins())
     with pytest.raises(WrongUse, match="a rollback cannot wait"):
-        begun(WaitForCallback(30), new_task(status=TaskState.ROLLBACK_PENDING), registered)
+        unpack_result(WaitForCallback(30), new_task(status=TaskState.ROLLBACK_PENDING), registered)
 
 
 def test_an_error_may_say_that_no_retry_mends_it_and_what_is_to_be_kept() -> None:
-    failure = failure_of(NoRetry("there is no such account"))
+    failure = failure_details(NoRetry("there is no such account"))
     assert failure is not None and (failure.final, failure.cause, failure.result) == (
         True, None, None,
     )  # fmt: skip
@@ -215,15 +219,15 @@ def test_an_error_may_say_that_no_retry_mends_it_and_what_is_to_be_kept() -> Non
         cause = Cause.TIMEOUT
         result = {"status_code": None}  # noqa: RUF012  # an instance has its own elsewhere
 
-    failure = failure_of(Timed())
+    failure = failure_details(Timed())
     assert failure is not None and (failure.final, failure.cause) == (False, Cause.TIMEOUT)
     assert failure.result == '{"status_code":null}'
-    assert failure_of(ValueError()) is None
+    assert failure_details(ValueError()) is None
 
 
 def test_a_result_that_does_not_fit_does_not_hide_the_failure() -> None:
     error = NoRetry("no")
     for unfit in (object(), "x" * (RESULT_LIMIT + 1)):
         error.result = unfit
-        failure = failure_of(error)
+        failure = failure_details(error)
         assert failure is not None and failure.final and failure.result is None

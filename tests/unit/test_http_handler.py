@@ -17,13 +17,13 @@ from drumline.domain.jobs.template import BadTemplate
 from drumline.domain.states import Cause, TaskState
 from drumline.domain.task import DueTask, RunInfo, TaskBody, encode_task_body
 from drumline.errors import DrumlineError, WrongUse
-from drumline.handlers.base import WaitForCallback, specs_of
+from drumline.handlers.base import WaitForCallback, handler_specs
 from drumline.handlers.http import handler as handler_module
 from drumline.handlers.http.handler import HttpHandler, template_values
 from drumline.handlers.http.result import HttpCallFailed, HttpResult
 from drumline.handlers.http.retry import CallOutcome
 from drumline.handlers.registry import registry
-from drumline.runner.execute import result_text
+from drumline.runner.execute import encode_result
 from drumline.task import Task
 from tests.unit.loopback import Answer, in_loop, serving
 
@@ -71,7 +71,7 @@ def test_the_handler_announces_itself() -> None:
     assert (spec.target_type, spec.type, spec.is_async, spec.timeout) == ("http", "http", True, 20)
     assert not spec.captures and not spec.rolls_back
     assert spec.schema is not None
-    assert specs_of(HttpHandler(), "here")[0].doc
+    assert handler_specs(HttpHandler(), "here")[0].doc
 
 
 def test_the_values_of_a_run() -> None:
@@ -103,7 +103,7 @@ async def test_success_is_a_result_that_fits_into_json() -> None:
             task_of({"url": origin, "body": "{{run_id}} {{scheduled_time}} {{attempt}}"})
         )
     assert isinstance(result, HttpResult)
-    document = json.loads(result_text(result) or "")
+    document = json.loads(encode_result(result) or "")
     assert (document["outcome"], document["status_code"]) == ("success", 200)
     assert json.loads(document["response"]["body"]) == {"echo": "42 2026-01-02T03:04:05Z 2"}
     assert seen["traceparent"].split("-")[1] == RUN.trace_id
@@ -180,7 +180,7 @@ async def test_an_async_call_that_is_accepted_waits_for_its_callback() -> None:
     assert (waiting.seconds, waiting.result.status_code) == (90, 202)
     url, token = CALLBACK
     assert (seen["Drumline-Callback-Url"], seen["Drumline-Callback-Token"]) == (url, token)
-    assert token not in (result_text(waiting.result) or "")
+    assert token not in (encode_result(waiting.result) or "")
 
 
 @in_loop

@@ -17,7 +17,7 @@ from drumline import Change, Handler, Task
 from drumline.domain.policy import HandlerSpec, OnDeath, Retry
 from drumline.errors import WrongUse
 from drumline.handlers import registry as module
-from drumline.handlers.registry import Registry, discover, handler, register
+from drumline.handlers.registry import Registry, handler, import_handlers, register
 
 
 @pytest.fixture(autouse=True)
@@ -217,7 +217,7 @@ def test_the_error_names_the_handler_and_what_is_wrong_with_it(
 
 
 def test_a_handler_without_a_target_type_is_refused(fresh: Registry) -> None:
-    with pytest.raises(WrongUse, match="here: target_type must name what it serves"):
+    with pytest.raises(WrongUse, match="here: target_type: a name must be a text that is not empty"):
         fresh.add(Switch(), "here")
 
 
@@ -262,7 +262,7 @@ def test_what_cannot_be_imported_is_reported_and_the_others_still_load(
     (folder / "wrong.py").write_text(GOOD.format(""))
     (folder / "two.py").write_text(GOOD.format("two.run"))
     names = ["one", "broken", "twisted", "leaves", "missing", "wrong", "two"]
-    problems = discover(names)
+    problems = import_handlers(names)
     assert [problem.partition(":")[0] for problem in problems] == [
         "import broken",
         "import twisted",
@@ -272,7 +272,7 @@ def test_what_cannot_be_imported_is_reported_and_the_others_still_load(
     ]
     assert "no_such_thing" in problems[0]
     assert "SyntaxError" in problems[1]
-    assert "target_type must name what it serves" in problems[4]
+    assert "target_type: a name must be a text that is not empty" in problems[4]
     assert [spec.type for spec in fresh.manifest()] == ["one.run", "two.run"]
 
 
@@ -288,7 +288,7 @@ def test_entry_points_are_loaded_and_a_broken_one_hinders_no_other(
         "importlib.metadata.entry_points",
         lambda group: points if group == module.ENTRY_POINTS else [],
     )
-    (problem,) = discover([])
+    (problem,) = import_handlers([])
     assert problem.startswith("entry point gone (no_such_plugin): ")
     assert [spec.type for spec in fresh.manifest()] == ["plugin.run"]
 

@@ -18,9 +18,9 @@ import pytest
 
 from drumline.domain.release import RESULT_LIMIT
 from drumline.errors import WrongUse
+from drumline.handlers.base import STOP_SIGNAL
 from drumline.handlers.shell import CommandFailed, Shell
 from drumline.runner.execute import Stopped
-from drumline.runner.executors import ASK
 from drumline.testing import run
 
 
@@ -60,16 +60,16 @@ def stopped_when(path: Path) -> Iterator[None]:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and not (path.exists() and path.read_text()):
             pass
-        os.kill(os.getpid(), ASK)
+        os.kill(os.getpid(), STOP_SIGNAL)
 
-    before = signal.signal(ASK, strike)
+    before = signal.signal(STOP_SIGNAL, strike)
     thread = threading.Thread(target=look)
     thread.start()
     try:
         yield
     finally:
         thread.join()
-        signal.signal(ASK, before)
+        signal.signal(STOP_SIGNAL, before)
 
 
 def test_words_are_passed_as_they_are() -> None:

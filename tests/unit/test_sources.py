@@ -13,7 +13,7 @@ from actors.reaper import Reaper
 from drumline.config import Settings
 from drumline.domain.sweeps.partition import ItemSource
 from drumline.errors import Conflict, DrumlineError, WrongUse
-from drumline.runner.sweep.item_sources import OpenedSource, open_source
+from drumline.handlers.item_sources import OpenedSource, open_source
 
 LINES = [f"item {n} ü" for n in range(5000)]
 BODY = "".join(f"{line}\n" for line in LINES).encode()

@@ -7,17 +7,16 @@ import pytest
 from drumline import Item, Later, Preparation, Refused, Sweep, register_sweep, sweep
 from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import Conflict, WrongUse
-from drumline.handlers import registry
-from drumline.handlers import sweep as sweeps
-from drumline.handlers.base import Handler, specs_of
-from drumline.testing import Swept, run_sweep
+from drumline.handlers import registry, sweep_hooks
+from drumline.handlers.base import Handler, handler_specs
+from drumline.testing import SweepOutcome, run_sweep
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is registered here is forgotten afterwards."""
     monkeypatch.setattr(registry, "registry", registry.Registry())
-    for module in ("drumline.testing", "drumline.handlers.sweep"):
+    for module in ("drumline.testing", "drumline.handlers.sweep_registry"):
         monkeypatch.setattr(f"{module}.registry", registry.registry)
 
 
@@ -36,7 +35,7 @@ def test_a_function_is_a_handler_in_three_lines() -> None:
     assert (parts.sweep.item_timeout, parts.sweep.item_retry.retries) == (5.0, 3)
     assert not (parts.sweep.creates or parts.sweep.prepares or parts.sweep.is_async)
     for named in (send, "mail.all"):
-        assert run_sweep(named, 2) == Swept(done=2)
+        assert run_sweep(named, 2) == SweepOutcome(done=2)
     assert run_sweep(send, items=["a"]).done == 1
     assert seen == [(0, None), (1, None)] * 2 + [(0, "a")]
 
@@ -87,7 +86,7 @@ def test_a_class_has_hooks_a_log_and_extra_data() -> None:
     ("values", "says"),
     [
         ({"process": None}, "it has no process method"),
-        ({"type": ""}, "type must name"),
+        ({"type": ""}, "type: a name must be a text"),
         ({"type": "x" * 129}, "at most 128"),
         ({"timeout": 0}, "timeout must be 0 to"),
         ({"timeout": "soon"}, "timeout must be a number"),
@@ -115,9 +114,9 @@ def test_what_is_no_sweep_is_refused() -> None:
         run_sweep(Mail)
     for name in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE):
         own = type("Own", (Handler,), {"target_type": name, "types": ("t",)})
-        with pytest.raises(WrongUse, match="is for sweeps"):
-            specs_of(own(), "here")
-    assert sweeps.LONGEST_LATER == 86_400
+        with pytest.raises(WrongUse, match="is reserved for sweeps"):
+            handler_specs(own(), "here")
+    assert sweep_hooks.MAX_DELAY == 86_400
 
 
 LATER_BY_WORD = Later("soon")  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sweeps.md"
 
 def test_every_snippet_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "registry", registry.Registry())
-    for module in ("drumline.testing", "drumline.handlers.sweep"):
+    for module in ("drumline.testing", "drumline.handlers.sweep_registry"):
         monkeypatch.setattr(f"{module}.registry", registry.registry)
     snippets = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert len(snippets) == 4

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from drumline.domain.states import TaskState
-from drumline.handlers.base import Handler, Registered, specs_of
-from drumline.runner.execute import RunLost, Stopped, drive, drive_async, life
+from drumline.handlers.base import Handler, RegisteredHandler, handler_specs
+from drumline.runner.execute import RunLost, Stopped, run_steps, run_steps_async, task_steps
 from drumline.task import Task
 from tests.unit.changed_target import Async, Sync, Target, new_task
 
@@ -19,13 +19,19 @@ Lives = Callable[[Target, Task], Any]
 
 def _live(target: Target, task: Task) -> Any:
     handler = Sync(target)
-    return drive(life(task, Registered(specs_of(handler, "here")[0], handler), target.commit))
+    return run_steps(
+        task_steps(
+            task, RegisteredHandler(handler_specs(handler, "here")[0], handler), target.commit
+        )
+    )
 
 
 def _live_async(target: Target, task: Task) -> Any:
     handler = Async(target)
-    steps = life(task, Registered(specs_of(handler, "here")[0], handler), target.commit_async)
-    return asyncio.run(drive_async(steps))
+    steps = task_steps(
+        task, RegisteredHandler(handler_specs(handler, "here")[0], handler), target.commit_async
+    )
+    return asyncio.run(run_steps_async(steps))
 
 
 @pytest.fixture(params=[_live, _live_async], ids=["sync", "async"])
@@ -94,7 +100,12 @@ def test_a_handler_that_captures_nothing_is_not_made_to() -> None:
         raise AssertionError("there is nothing to commit")
 
     plain = Plain()
-    assert drive(life(new_task(), Registered(specs_of(plain, "")[0], plain), commit)) == "done"
+    assert (
+        run_steps(
+            task_steps(new_task(), RegisteredHandler(handler_specs(plain, "")[0], plain), commit)
+        )
+        == "done"
+    )
 
 
 # --- being stopped -------------------------------------------------------------------------------
@@ -109,9 +120,9 @@ def test_a_stop_passes_through_a_handler_that_catches_every_exception() -> None:
                 return "caught"
 
     stubborn = Stubborn(Target())
-    registered = Registered(specs_of(stubborn, "")[0], stubborn)
+    registered = RegisteredHandler(handler_specs(stubborn, "")[0], stubborn)
     with pytest.raises(Stopped):
-        drive(life(new_task(), registered, Target().commit))
+        run_steps(task_steps(new_task(), registered, Target().commit))
 
 
 def test_a_stray_stop_iteration_is_an_error_and_no_result() -> None:
@@ -120,6 +131,6 @@ def test_a_stray_stop_iteration_is_an_error_and_no_result() -> None:
             return next(iter(()))
 
     careless = Careless(Target())
-    registered = Registered(specs_of(careless, "")[0], careless)
+    registered = RegisteredHandler(handler_specs(careless, "")[0], careless)
     with pytest.raises(RuntimeError, match="StopIteration"):
-        drive(life(new_task(), registered, Target().commit))
+        run_steps(task_steps(new_task(), registered, Target().commit))

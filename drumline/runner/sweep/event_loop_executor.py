@@ -10,7 +10,7 @@ from functools import partial
 
 from drumline.handlers.sweep import Item
 from drumline.runner.execute import Stopped
-from drumline.runner.sweep.item_executor import ItemWork, Slot, error_line
+from drumline.runner.sweep.item_executor import ItemWork, Slot, format_item_error
 
 
 class EventLoopExecutor:
@@ -97,7 +97,7 @@ class EventLoopExecutor:
                 if work.feeder.aborted:
                     raise
                 if tries > work.retry.retries:
-                    work.feeder.failed(index, error_line(error, work.timeout))
+                    work.feeder.failed(index, format_item_error(error, work.timeout))
                     break
             if await self._stopped_within(work.retry.backoff(tries, random.random())):
                 return

@@ -242,7 +242,7 @@ def _run_block(work: ItemWork, slot: Slot, block: range) -> int:
         except ItemTimedOut as error:
             slot.caught(error)
             if slot.late == (slot.index, slot.attempt):
-                feeder.failed(slot.index, error_line(error, work.timeout))
+                feeder.failed(slot.index, format_item_error(error, work.timeout))
             slot.attempt = 1
     return stop
 
@@ -274,7 +274,7 @@ def _again(work: ItemWork, slot: Slot, index: int, text: str | None, error: Base
                 return False
             error = again
     slot.attempt = 1
-    feeder.failed(index, error_line(error, work.timeout))
+    feeder.failed(index, format_item_error(error, work.timeout))
     return True
 
 
@@ -302,7 +302,7 @@ def _stopped_within(feeder: ItemWindow, seconds: float) -> bool:
         return feeder.changed.wait_for(lambda: feeder.closed, seconds)
 
 
-def error_line(error: BaseException, timeout: float) -> str:
+def format_item_error(error: BaseException, timeout: float) -> str:
     """What the data log says of an item's failure."""
     if isinstance(error, ItemTimedOut | TimeoutError) and not str(error):
         return f"timed out after {timeout:g} s"

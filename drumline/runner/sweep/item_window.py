@@ -17,7 +17,6 @@ import msgspec
 
 from drumline.domain.sweeps import sweep as rules
 from drumline.domain.sweeps.partition import (
-    MAX_EXTRA_BYTES,
     MAX_LOG_LINES,
     MAX_MESSAGE_LENGTH,
     Checkpoint,
@@ -29,8 +28,7 @@ from drumline.domain.sweeps.partition import (
 from drumline.domain.sweeps.rate import Speed, TokenBucket, window_size
 from drumline.domain.sweeps.sweep import SweepState
 from drumline.domain.sweeps.window import CHECKPOINT_SECONDS, Window
-from drumline.errors import WrongUse
-from drumline.handlers.sweep import RunningSweep
+from drumline.handlers.sweep import RunningSweep, encode_extra
 
 LOOPS_PARALLEL = 100
 """Async items at a time if nobody says how many; sync ones run one at a time."""
@@ -215,7 +213,7 @@ class ItemWindow(RunningSweep):
     def change_extra(self, value: Any) -> None:
         parallel = 1 if self.serial else max(2, self.parallel)
         rules.check_extra_change(SweepState.RUNNING, parallel)
-        self._extra_said = extra_text(value)
+        self._extra_said = encode_extra(value)
         self.extra = value
 
     # --- the end ---------------------------------------------------------------------------------
@@ -297,16 +295,3 @@ class ItemWindow(RunningSweep):
             self._moved()
             self.changed.notify_all()
             self.listener()
-
-
-def extra_text(value: Any) -> str:
-    """Extra data as it is stored, or a clear error."""
-    try:
-        document = msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise WrongUse(reason=f"extra data must fit into JSON: {error}") from None
-    if len(document) > MAX_EXTRA_BYTES:
-        raise WrongUse(
-            reason=f"extra data has {len(document)} bytes of JSON, the limit is {MAX_EXTRA_BYTES}"
-        )
-    return document.decode()

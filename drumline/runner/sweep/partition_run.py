@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from drumline.domain.sweeps.partition import PartitionInfo, PartitionResult
 from drumline.errors import Conflict
-from drumline.handlers.base import Registered
-from drumline.handlers.sweep import PartitionHandler
+from drumline.handlers.base import RegisteredHandler
+from drumline.handlers.sweep_registry import PartitionHandler
 from drumline.runner.execute import RunLost, Stopped
 from drumline.runner.sweep.event_loop_executor import EventLoopExecutor
 from drumline.runner.sweep.item_executor import (
@@ -24,7 +24,7 @@ class PartitionRun:
     """From opened to ended. Lives in the main thread; `ask` is called from a signal handler."""
 
     def __init__(
-        self, task: Task, registered: Registered, part: PartitionInfo, pipe: KeeperPipe
+        self, task: Task, registered: RegisteredHandler, part: PartitionInfo, pipe: KeeperPipe
     ) -> None:
         traits, handler = registered.spec.sweep, registered.handler
         if traits is None or not isinstance(handler, PartitionHandler):
@@ -73,7 +73,7 @@ class PartitionRun:
         """The source, if there is one: it must be the one that was counted."""
         if self.part.source is None:
             return None
-        from drumline.runner.sweep.item_sources import open_source  # it may need an HTTP library
+        from drumline.handlers.item_sources import open_source  # it may need an HTTP library
 
         opened = open_source(self.part.sweep_id, self.part.source, lambda: self.feeder.closed)
         return opened.items
