@@ -217,7 +217,9 @@ def test_the_error_names_the_handler_and_what_is_wrong_with_it(
 
 
 def test_a_handler_without_a_target_type_is_refused(fresh: Registry) -> None:
-    with pytest.raises(WrongUse, match="here: target_type: a name must be a text that is not empty"):
+    with pytest.raises(
+        WrongUse, match="here: target_type: a name must be a text that is not empty"
+    ):
         fresh.add(Switch(), "here")
 
 
@@ -296,8 +298,8 @@ def test_entry_points_are_loaded_and_a_broken_one_hinders_no_other(
 def test_the_demo_handlers_are_there_by_their_entry_point() -> None:
     """In a process of its own: here they may have been imported before."""
     program = (
-        "from drumline.handlers.registry import discover, registry;"
-        "assert discover([]) == [];"
+        "from drumline.handlers.registry import import_handlers, registry;"
+        "assert import_handlers([]) == [];"
         "print(*[spec.type for spec in registry.manifest()])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
