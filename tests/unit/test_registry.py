@@ -217,9 +217,7 @@ def test_the_error_names_the_handler_and_what_is_wrong_with_it(
 
 
 def test_a_handler_without_a_target_type_is_refused(fresh: Registry) -> None:
-    with pytest.raises(
-        WrongUse, match="here: target_type: a name must be a text that is not empty"
-    ):
+    with pytest.raises(WrongUse, match="here: target_type: a name must be a text"):
         fresh.add(Switch(), "here")
 
 
