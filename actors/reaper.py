@@ -11,15 +11,14 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import structlog
-from sqlalchemy import Row
 
 from actors.dispatcher_connection import DispatcherConnection
 from actors.event_loop import EventLoop
 from drumline.config import Settings
 from drumline.domain.release import RetryLimits
+from drumline.domain.states import KeeperState
 from drumline.errors import StoreUnavailable
 from drumline.runner.blackbox import BlackBox
 from drumline.store import schema
@@ -27,7 +26,7 @@ from drumline.store.admin import alarms, audit
 from drumline.store.database import Database
 from drumline.store.job import callbacks
 from drumline.store.node import keepers
-from drumline.store.node.keepers import KeeperState
+from drumline.store.rows import KeeperRow
 from drumline.store.sweep import sweep_log
 from drumline.store.task import holdings, retention
 from drumline.sweep_items.reader import FOLDER as ITEMS
@@ -91,7 +90,7 @@ class Reaper:
         self.give_back_tasks()
         self.expire_callbacks()
 
-    def record_heartbeats(self, alive: list[Row[Any]]) -> None:
+    def record_heartbeats(self, alive: list[KeeperRow]) -> None:
         ids = {keeper.id for keeper in alive}
         for ended in set(self.counters) - ids:
             self.silence.forget(ended)
@@ -102,14 +101,14 @@ class Reaper:
                 self.silence.record_message(keeper.id, self.database_reached)
         self.local_processes = {k.id: (k.pid, k.pid_started) for k in alive if self.is_local(k)}
 
-    def is_local(self, keeper: Row[Any]) -> bool:
+    def is_local(self, keeper: KeeperRow) -> bool:
         return bool(keeper.node == self.settings.node_name)
 
-    def has_ended(self, keeper: Row[Any]) -> bool:
+    def has_ended(self, keeper: KeeperRow) -> bool:
         """The process of a keeper on this host has ended: no need to wait for silence."""
         return self.is_local(keeper) and not processes.is_same(keeper.pid, keeper.pid_started)
 
-    def declare_dead(self, keeper: Row[Any]) -> None:
+    def declare_dead(self, keeper: KeeperRow) -> None:
         """Kill what is left of a keeper on this host, then declare it dead."""
         if self.is_local(keeper) and self.settings.kill_silent_workers:
             self.kill_keeper(keeper.id, keeper.pid, keeper.pid_started)
@@ -162,7 +161,7 @@ class Reaper:
     def black_box_path(self, keeper_id: int) -> Path:
         return self.settings.run_path / "running" / str(keeper_id)
 
-    def read_started_tasks(self, keeper: Row[Any]) -> dict[int, str]:
+    def read_started_tasks(self, keeper: KeeperRow) -> dict[int, str]:
         """The tasks that a dead keeper's runner had started, from its black box, each with the
         info that says so. They are charged with the death."""
         path = self.black_box_path(keeper.id)

@@ -11,10 +11,8 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import structlog
-from sqlalchemy import Row
 from sqlalchemy.exc import IntegrityError
 
 from actors.dispatcher_connection import DispatcherConnection
@@ -27,6 +25,7 @@ from drumline.errors import StoreUnavailable, WrongUse
 from drumline.store import schema
 from drumline.store.database import Database
 from drumline.store.job import decisions, firings, jobs, missed
+from drumline.store.rows import JobRow
 from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
 from drumline.telemetry import metrics
@@ -163,7 +162,7 @@ class Ticker:
                 SLICE_PAUSE, self.logging_errors(self.materialise)
             )
 
-    def plan_firings(self, row: Row[Any], now: int) -> firings.Plan | None:
+    def plan_firings(self, row: JobRow, now: int) -> firings.Plan | None:
         """A job's next firings; None if missed firings had to be settled first."""
         try:
             schedule = jobs.schedule_of(row)
@@ -236,7 +235,9 @@ class Ticker:
             max(0, wait) / SECOND, self.logging_errors(self.decide_due_firings)
         )
 
-    def _read_upcoming(self, tx: Tx, now: int) -> tuple[list[Row[Any]], dict[int, Row[Any]]]:
+    def _read_upcoming(
+        self, tx: Tx, now: int
+    ) -> tuple[list[firings.UndecidedFiring], dict[int, JobRow]]:
         """The next firings in order, and their jobs."""
         ahead = now + int(self.settings.scan_ahead * SECOND)
         found = firings.undecided(tx, self.region, ahead, FIRINGS_PER_ROUND)
@@ -250,7 +251,7 @@ class Ticker:
             metrics.firings.labels(TaskState.PENDING.value).inc(changed)
             self.dispatcher.send(Trigger())
 
-    def decide(self, due: Sequence[Row[Any]]) -> None:
+    def decide(self, due: Sequence[firings.UndecidedFiring]) -> None:
         """Decide many firings in one commit, one per job; one by one if a race was lost."""
         for group in _groups(due):
             try:
@@ -325,7 +326,7 @@ class Ticker:
                 self.dispatcher.send(Trigger())
 
 
-def _groups(due: Sequence[Row[Any]]) -> list[dict[int, int]]:
+def _groups(due: Sequence[firings.UndecidedFiring]) -> list[dict[int, int]]:
     """Firings in groups for one commit each, earlier ones first, at most one of each job."""
     waves: list[dict[int, int]] = []
     seen: Counter[int] = Counter()

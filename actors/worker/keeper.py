@@ -20,13 +20,14 @@ from actors.worker.held_tasks import HeldTasks
 from actors.worker.runner_supervisor import RunnerSupervisor
 from drumline.config import Settings
 from drumline.domain.release import RunEnd
+from drumline.domain.states import KeeperState
 from drumline.domain.task import DueTask
 from drumline.runner import frames
 from drumline.store import schema
 from drumline.store.database import Database
 from drumline.store.job import callbacks
 from drumline.store.node import handlers, keepers
-from drumline.store.node.keepers import KeeperDead, KeeperState
+from drumline.store.node.keepers import KeeperDead
 from drumline.store.task import holdings
 from drumline.store.tx import Tx
 from drumline.system import processes

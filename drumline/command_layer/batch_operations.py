@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.kills import kill_task
+from drumline.domain.states import BatchOperation
 from drumline.errors import Conflict
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
     from drumline.domain.states import Phase
-    from drumline.store.batch.operations import BatchOperation
+    from drumline.store.rows import BatchRow
     from drumline.store.tx import Tx
 
     Plan = tuple[BatchOperation, Phase, tuple[Any, ...]]
@@ -29,7 +28,7 @@ MAX_KILLS = 500
 """How many runs are killed at once; keepers read of any others at their next heartbeat."""
 
 
-def begin(tx: Tx, context: Context, batch_id: int, plan: Callable[[Row[Any]], Plan]) -> Row[Any]:
+def begin(tx: Tx, context: Context, batch_id: int, plan: Callable[[BatchRow], Plan]) -> BatchRow:
     """Write an operation into a batch. `plan` is called again if the batch changes meanwhile."""
     for _ in range(MAX_ATTEMPTS):
         row = store.batches.get(tx, batch_id, context.settings.region)
@@ -39,7 +38,7 @@ def begin(tx: Tx, context: Context, batch_id: int, plan: Callable[[Row[Any]], Pl
     raise Conflict(reason=f"batch {batch_id} is being modified concurrently; retry")
 
 
-def refuse_if_busy(row: Row[Any]) -> None:
+def refuse_if_busy(row: BatchRow) -> None:
     """Refuse a batch to which another operation is still being applied."""
     if row.spread is not None:
         raise Conflict(reason=f"batch {row.id} is busy with {row.spread!r}; retry in a moment")

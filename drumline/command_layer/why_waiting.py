@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,8 +16,7 @@ from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
 from drumline.errors import NotReachable
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
+    from drumline.store.rows import TaskRow
     from drumline.store.tx import Tx
 
 EVERYTHING = "*"
@@ -55,9 +54,9 @@ class DispatcherFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The names of the workers that hold tasks, by task id."""
 
 
-def read_facts(tx: Tx, row: Row[Any]) -> TaskFacts:
+def read_facts(tx: Tx, row: TaskRow) -> TaskFacts:
     """Read everything in the database that may hold a task back."""
-    status = TaskState(row.status)
+    status = row.status
     facts = TaskFacts(
         id=row.id,
         status=status,
@@ -72,10 +71,12 @@ def read_facts(tx: Tx, row: Row[Any]) -> TaskFacts:
         is_queued = status is TaskState.SCHEDULED and row.owner == store.tables.NOBODY
         return msgspec.structs.replace(facts, queued_reason=row.info if is_queued else None)
     is_waiting = row.owner == 0 and row.due_at <= tx.now
-    phases = {} if row.batch_id is None else store.batches.phases_of(tx, [row.batch_id])
+    phase = None
+    if row.batch_id is not None:
+        phase = store.batches.phases_of(tx, [row.batch_id]).get(row.batch_id)
     return msgspec.structs.replace(
         facts,
-        phase=phases.get(row.batch_id),
+        phase=phase,
         is_unowned=row.owner == 0,
         paused=tuple(store.pauses.current(tx, row.region)),
         is_served=any(spec.key == facts.key for spec in store.handlers.known(tx, row.region)),

@@ -54,6 +54,25 @@ class Phase(StrEnum):
     CANCEL = "cancel"
 
 
+class BatchOperation(StrEnum):
+    """What is applied to all tasks of a batch, in chunks."""
+
+    OPEN = "open"
+    DISCARD = "discard"
+    CANCEL = "cancel"
+    KILL = "kill"
+    RETRY = "retry"
+    ROLLBACK = "rollback"
+
+
+class KeeperState(StrEnum):
+    """The state of one incarnation of a keeper."""
+
+    ALIVE = "alive"
+    GONE = "gone"  # unregistered
+    DEAD = "dead"  # declared dead by the reaper; never revived
+
+
 class Cause(StrEnum):
     """Why a task ended in fail, cancel or skipped, or why its last attempt did not succeed."""
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
+    Dialect,
     Index,
     Integer,
     LargeBinary,
@@ -12,9 +17,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     text,
 )
 from sqlalchemy.dialects import mysql, sqlite
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData(
     naming_convention={
@@ -33,6 +40,34 @@ Word = String(32, collation=None).with_variant(
 Name = String(128).with_variant(
     mysql.VARCHAR(128, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
 )
+
+
+class Choice(TypeDecorator[Any]):
+    """A word that is read as a member of an enum.
+
+    A word that this version does not know, written by a newer version, is read as it is.
+    """
+
+    impl = String(32)
+    cache_ok = True
+
+    def __init__(self, kind: type[StrEnum]) -> None:
+        super().__init__()
+        self.kind = kind
+        self._members = _Members({member.value: member for member in kind})
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Word.dialect_impl(dialect))
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return self._members.__getitem__
+
+
+class _Members(dict[Any, Any]):
+    """Members of an enum by their words. A lookup costs less than a call of a function."""
+
+    def __missing__(self, word: Any) -> Any:
+        return word
 
 
 def table(name: str, *columns: object) -> Table:

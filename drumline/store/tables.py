@@ -27,8 +27,25 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from drumline.domain.states import TaskState
-from drumline.store.columns import Blob, Document, Id, Name, Word, index_if_set, table, zero
+from drumline.domain.alarms import AlarmEvent
+from drumline.domain.jobs.firing import (
+    CatchUpMode,
+    ConcurrencyPolicy,
+    FailureAction,
+    FiringKind,
+    OverlapAction,
+)
+from drumline.domain.roles import Role
+from drumline.domain.states import (
+    BatchOperation,
+    BatchState,
+    Cause,
+    KeeperState,
+    Phase,
+    TaskState,
+)
+from drumline.domain.sweeps.sweep import SweepState
+from drumline.store.columns import Blob, Choice, Document, Id, Name, Word, index_if_set, table, zero
 
 ANYONE = 0
 """`task.owner` of a task that is waiting: any keeper may take it."""
@@ -60,15 +77,15 @@ task = table(
     Column("active_job_id", BigInteger),
     Column("scheduled_at", BigInteger),
     Column("run_attempt", Integer),
-    Column("fired_by", Word),
+    Column("fired_by", Choice(FiringKind)),
     Column("trace_id", String(32)),
     Column("instance_id", String(255)),
     Column("unique_key", String(255)),
     Column("param", Document),
     Column("before_update", Document),
     Column("after_update", Document),
-    Column("status", Word, nullable=False),
-    Column("cause", Word),
+    Column("status", Choice(TaskState), nullable=False),
+    Column("cause", Choice(Cause)),
     Column("info", Document),
     Column("priority", SmallInteger, nullable=False),
     Column("due_at", BigInteger, nullable=False),
@@ -123,10 +140,10 @@ job = table(
     Column("priority", SmallInteger, nullable=False),
     Column("env", String(64)),
     Column("max_concurrency", Integer, nullable=False),
-    Column("concurrency_policy", Word, nullable=False),
-    Column("overlap_action", Word, nullable=False),
-    Column("failure_action", Word, nullable=False),
-    Column("catch_up_mode", Word, nullable=False),
+    Column("concurrency_policy", Choice(ConcurrencyPolicy), nullable=False),
+    Column("overlap_action", Choice(OverlapAction), nullable=False),
+    Column("failure_action", Choice(FailureAction), nullable=False),
+    Column("catch_up_mode", Choice(CatchUpMode), nullable=False),
     Column("misfire_grace_seconds", Integer, nullable=False),
     Column("callback_method", Word),
     Column("callback_timeout_sec", Integer),
@@ -156,10 +173,10 @@ batch = table(
     Column("env", String(64)),
     Column("az", String(64)),
     Column("extra_info", Document),
-    Column("status", Word, nullable=False),
-    Column("phase", Word, nullable=False),
+    Column("status", Choice(BatchState), nullable=False),
+    Column("phase", Choice(Phase), nullable=False),
     Column("finished", Boolean, nullable=False),
-    Column("spread", Word),
+    Column("spread", Choice(BatchOperation)),
     Column("spread_after", BigInteger, nullable=False),
     Column("total", BigInteger, nullable=False),
     *(
@@ -180,7 +197,7 @@ sweep = table(
     Column("name", Name, nullable=False),
     Column("unique_name", String(161), nullable=False),
     Column("type", Name, nullable=False),
-    Column("state", Word, nullable=False),
+    Column("state", Choice(SweepState), nullable=False),
     Column("reason", Document),
     Column("first_index", BigInteger, nullable=False),
     Column("end_index", BigInteger),
@@ -261,7 +278,7 @@ attempt = table(
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("task_id", BigInteger, nullable=False),
     Column("attempt", Integer, nullable=False),
-    Column("cause", Word, nullable=False),
+    Column("cause", Choice(Cause), nullable=False),
     Column("info", Document),
     Column("worker", String(128)),
     Column("started_at", BigInteger),
@@ -277,7 +294,7 @@ keeper = table(
     Column("node", String(64), nullable=False),
     Column("pid", Integer, nullable=False),
     Column("pid_started", BigInteger, nullable=False),
-    Column("state", Word, nullable=False),
+    Column("state", Choice(KeeperState), nullable=False),
     Column("beat", BigInteger, nullable=False),
     Column("beat_at", BigInteger, nullable=False),
     Column("started_at", BigInteger, nullable=False),
@@ -321,7 +338,7 @@ token = table(
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("name", Name, nullable=False),
     Column("live_name", Name),
-    Column("role", Word, nullable=False),
+    Column("role", Choice(Role), nullable=False),
     Column("hash", String(64), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("last_used_at", BigInteger),
@@ -354,7 +371,7 @@ alarm = table(
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("region", Word, nullable=False),
     Column("hook", Name, nullable=False),
-    Column("event", Word, nullable=False),
+    Column("event", Choice(AlarmEvent), nullable=False),
     Column("event_id", Word, nullable=False),
     Column("body", Document, nullable=False),
     Column("state", Word, nullable=False),

@@ -98,7 +98,7 @@ class TokenGuard:
             # A holder known before can still read the metrics during a database outage.
             self._cache[hashed] = (cached, time.monotonic())
             return cached
-        holder = TokenHolder(row.name, Role(row.role))
+        holder = TokenHolder(row.name, row.role)
         self._cache[hashed] = (holder, time.monotonic())
         return holder
 

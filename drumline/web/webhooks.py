@@ -12,11 +12,9 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
 
 import structlog
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
-from sqlalchemy import Row
 from starlette.concurrency import run_in_threadpool
 from yarl import URL
 
@@ -28,6 +26,7 @@ from drumline.handlers.http.connector import CheckedResolver, connector
 from drumline.handlers.http.target import HttpTarget
 from drumline.store.admin import alarms
 from drumline.store.database import Database
+from drumline.store.rows import AlarmRow
 from drumline.store.tx import Tx
 from drumline.telemetry import metrics
 
@@ -93,13 +92,13 @@ class WebhookDeliverer:
             else:
                 await asyncio.sleep(POLL_SECONDS)
 
-    def _lease(self) -> list[Row[Any]]:
+    def _lease(self) -> list[AlarmRow]:
         names = list(self._hooks)
         find = partial(alarms.due, region=self._region, hooks=names, limit=MAX_DELIVERIES)
         rows = self._database.read(find)
         return self._database.write(lambda tx: alarms.take(tx, rows, LEASE)) if rows else []
 
-    async def _deliver(self, row: Row[Any]) -> None:
+    async def _deliver(self, row: AlarmRow) -> None:
         hook = self._hooks[row.hook]
         problem = await self._send(hook, row)
         tries = row.tries + 1
@@ -123,7 +122,7 @@ class WebhookDeliverer:
 
         self._database.write(transaction)
 
-    async def _send(self, hook: Webhook, row: Row[Any]) -> str | None:
+    async def _send(self, hook: Webhook, row: AlarmRow) -> str | None:
         """Send one request. Returns what went wrong, if anything did."""
         body, now = row.body.encode(), int(time.time())
         headers = {

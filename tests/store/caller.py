@@ -9,7 +9,7 @@ import pymysql
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, select
 
 from drumline.domain.policy import HandlerSpec
-from drumline.store.tables import task
+from drumline.store.rows import TaskRow
 from tests.store.world import World
 
 SCHEMA = {
@@ -45,7 +45,7 @@ class Caller:
         )
 
     def tasks(self) -> list[Any]:
-        return list(self.world.rows(task))
+        return list(self.world.rows(TaskRow))
 
     def orders(self) -> list[int]:
         with self.engine.connect() as connection:

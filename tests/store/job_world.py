@@ -5,19 +5,18 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest import mock
 
-from sqlalchemy import Row
-
 from drumline.domain.jobs.firing import FiringDecision
 from drumline.domain.release import FinishedRun, RunEnd, RunOutcome
 from drumline.domain.states import TaskState
 from drumline.store.database import Database
 from drumline.store.job import decisions, firings, jobs, missed
 from drumline.store.job.firings import Plan
+from drumline.store.rows import JobRow, TaskRow
 from drumline.store.tables import job, task
 from drumline.store.task import holdings
 from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
-from tests.store.world import REGION, SPEC, World
+from tests.store.world import REGION, SPEC, World, not_none
 
 T = TypeVar("T")
 
@@ -80,8 +79,8 @@ class JobWorld(World):
     def job(self, **values: Any) -> int:
         return self.write(lambda tx: jobs.create(tx, REGION, STANDARD | values))
 
-    def job_row(self, job_id: int) -> Row[Any]:
-        (row,) = self.rows(job, job.c.id == job_id)
+    def job_row(self, job_id: int) -> JobRow:
+        (row,) = self.rows(JobRow, job.c.id == job_id)
         return row
 
     def materialise(self, job_id: int, seconds: float) -> bool:
@@ -92,20 +91,20 @@ class JobWorld(World):
         times = list(jobs.schedule_of(row).between(row.fired_until, until))
         return bool(self.write(lambda tx: firings.materialise(tx, [Plan(row, times, until)])))
 
-    def firings(self, job_id: int) -> list[Row[Any]]:
+    def firings(self, job_id: int) -> list[TaskRow]:
         """All rows of a job in the order of their times."""
-        found = self.rows(task, task.c.job_id == job_id)
-        return sorted(found, key=lambda row: row.scheduled_at)
+        found = self.rows(TaskRow, task.c.job_id == job_id)
+        return sorted(found, key=lambda row: not_none(row.scheduled_at))
 
     def seconds(self, job_id: int, *statuses: str) -> list[float]:
         """The scheduled seconds of a job's rows in these states."""
         return [
-            (row.scheduled_at - START) / SECOND
+            (not_none(row.scheduled_at) - START) / SECOND
             for row in self.firings(job_id)
             if not statuses or row.status in statuses
         ]
 
-    def at(self, job_id: int, second: float) -> Row[Any]:
+    def at(self, job_id: int, second: float) -> TaskRow:
         """The row of a second."""
         wanted = START + round(second * SECOND)
         (row,) = [row for row in self.firings(job_id) if row.scheduled_at == wanted]
@@ -157,7 +156,7 @@ class JobWorld(World):
         self.write(lambda tx: jobs.change(tx, row, version, values))
 
 
-def over_row(row: Row[Any], end: RunEnd) -> FinishedRun:
+def over_row(row: TaskRow, end: RunEnd) -> FinishedRun:
     """The end of a run that a keeper holds."""
     info = "it was" if end in (RunEnd.ERROR, RunEnd.TIMEOUT) else None
     return holdings.ended(row, RunOutcome(end, info=info), {SPEC.key: SPEC}, "worker")
@@ -178,4 +177,4 @@ def start_queued(world: JobWorld, job_id: int) -> list[float]:
     looked = world.database.read(lambda tx: decisions.startable_jobs(tx, REGION))
     ids = world.write(lambda tx: decisions.start_queued(tx, job_id))
     assert bool(looked) == (bool(ids) or (flagged and not world.seconds(job_id, "scheduled")))
-    return [(world.task(i).scheduled_at - START) / SECOND for i in ids]
+    return [(not_none(world.task(i).scheduled_at) - START) / SECOND for i in ids]

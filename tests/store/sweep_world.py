@@ -3,12 +3,12 @@
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
 from drumline.domain.release import RunEnd, RunOutcome
 from drumline.domain.sweeps.partition import Checkpoint, HookResult
 from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
+from drumline.store.rows import PartitionRow, SweepRow
 from drumline.store.sweep import partitions, sweeps
 from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.task import holdings
@@ -24,10 +24,10 @@ PREPARED = HandlerSpec(PARTITION_TARGET_TYPE, "prepared", sweep=SweepTraits(prep
 
 
 class SweepWorld(World):
-    def show(self, name: str | int) -> Row[Any]:
+    def show(self, name: str | int) -> SweepRow:
         return self.database.read(lambda tx: sweeps.get(tx, REGION, name))
 
-    def parts(self, name: str | int) -> list[Row[Any]]:
+    def parts(self, name: str | int) -> list[PartitionRow]:
         sweep_id = self.show(name).id
         return self.database.read(lambda tx: sweeps.parts_of(tx, [sweep_id]))[sweep_id]
 

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from drumline.domain.release import RunEnd
-from drumline.domain.states import Phase, TaskState
+from drumline.domain.states import BatchOperation, Phase, TaskState
 from drumline.domain.task import DueTask
 from drumline.store.batch import batches
-from drumline.store.batch.operations import BatchOperation
 from drumline.store.node import keepers
 from drumline.store.node.keepers import KeeperDead
 from drumline.store.tables import NOBODY

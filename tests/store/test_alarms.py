@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Row, update
+from sqlalchemy import update
 
 from drumline.commands import Context
 from drumline.domain.alarms import AlarmEvent, Webhook, sign_message, webhooks_by_event
@@ -18,13 +18,14 @@ from drumline.domain.release import RunEnd
 from drumline.store.admin import alarms
 from drumline.store.batch import batches
 from drumline.store.database import Database
+from drumline.store.rows import AlarmRow
 from drumline.store.tables import alarm
 from drumline.telemetry import metrics
 from drumline.web import webhooks
 from tests.receiver import Receiver
 from tests.store.desk import Desk
 from tests.store.job_world import JobWorld, stopped_clock
-from tests.store.world import REGION, SPEC, Crash, World, at_once, over
+from tests.store.world import REGION, SPEC, Crash, World, at_once, not_none, over
 from tests.web_site import Site
 
 SECRET = "sesame"  # noqa: S105  # of a receiver that lives as long as a test
@@ -52,8 +53,8 @@ def listening(database: Database) -> Iterator[Callable[..., None]]:
         yield listen
 
 
-def outbox(world: World) -> list[Row[Any]]:
-    return list(world.rows(alarm))
+def outbox(world: World) -> list[AlarmRow]:
+    return list(world.rows(AlarmRow))
 
 
 # --- raised --------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def test_of_two_who_deliver_one_takes_it(world: World, listening: Callable[..., 
     listening(hook())
     world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", None))
 
-    def due() -> list[Row[Any]]:
+    def due() -> list[AlarmRow]:
         return world.database.read(lambda tx: alarms.due(tx, REGION, ["ops"], 10))
 
     rows = due()
@@ -259,7 +260,7 @@ def test_one_receiver_that_is_away_holds_up_no_other(
             wait_until(lambda: [row.state for row in outbox(world)] == ["given_up"], "its row")
     (row,) = outbox(world)
     assert (row.hook, row.tries) == ("away", 3)
-    assert "127.0.0.1:1" in row.error
+    assert "127.0.0.1:1" in not_none(row.error)
 
 
 @pytest.mark.usefixtures("quick")
@@ -273,7 +274,7 @@ def test_an_address_that_may_not_be_called_is_not_called(
         context = context_for(world.database, ops, http_allow_loopback=False, webhook_tries=1)
         with Site(context):
             wait_until(lambda: outbox(world)[0].state == "given_up", "the refusal")
-        assert "may not be called" in outbox(world)[0].error
+        assert "may not be called" in not_none(outbox(world)[0].error)
         assert receiver.told == []
 
 

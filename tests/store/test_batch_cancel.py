@@ -4,7 +4,7 @@ import pytest
 
 from drumline.errors import Conflict
 from drumline.store.batch import operations
-from drumline.store.tables import task
+from drumline.store.rows import TaskRow
 from tests.store.desk import Desk, loading, submitted
 from tests.store.world import Crash, World, crash_after, over
 
@@ -30,7 +30,7 @@ def test_cancel_by_force_has_what_runs_killed(desk: Desk, world: World) -> None:
     world.acquire(keeper, world.members(batch_id)[:2])
     assert desk("batch.cancel", batch_id=batch_id, force=True)["killing"] == 2
     assert sorted(desk.asked) == [("kill", "", i) for i in world.members(batch_id)[:2]]
-    assert [row.stop for row in world.rows(task)] == [2, 2, 0]
+    assert [row.stop for row in world.rows(TaskRow)] == [2, 2, 0]
 
 
 def test_force_may_follow_a_cancel_that_was_too_polite(desk: Desk, world: World) -> None:
@@ -40,7 +40,7 @@ def test_force_may_follow_a_cancel_that_was_too_polite(desk: Desk, world: World)
     with pytest.raises(Conflict, match="1 of its tasks are running"):
         desk("batch.cancel", batch_id=batch_id)
     desk("batch.cancel", batch_id=batch_id, force=True)
-    assert world.rows(task)[0].stop == 2
+    assert world.rows(TaskRow)[0].stop == 2
 
 
 def test_a_kill_without_a_dispatcher_is_left_to_the_keepers(desk: Desk, world: World) -> None:
@@ -48,7 +48,7 @@ def test_a_kill_without_a_dispatcher_is_left_to_the_keepers(desk: Desk, world: W
     world.acquire(world.keeper(), world.members(batch_id)[:1])
     desk.reachable = False
     desk("batch.cancel", batch_id=batch_id, force=True)
-    assert world.rows(task)[0].stop == 2
+    assert world.rows(TaskRow)[0].stop == 2
 
 
 def test_what_is_over_cannot_be_cancelled(desk: Desk, world: World) -> None:

@@ -6,12 +6,11 @@ import pytest
 
 from drumline.domain.policy import HandlerSpec, OnDeath
 from drumline.domain.release import RunEnd
-from drumline.domain.states import Phase
+from drumline.domain.states import BatchOperation, KeeperState, Phase
 from drumline.domain.task import DueTask
-from drumline.store.batch.operations import BatchOperation
 from drumline.store.node import keepers
-from drumline.store.node.keepers import KeeperDead, KeeperState
-from drumline.store.tables import keeper as keeper_table
+from drumline.store.node.keepers import KeeperDead
+from drumline.store.rows import KeeperRow
 from drumline.store.task import holdings, runs
 from drumline.store.task import tasks as store_tasks
 from tests.store.world import (
@@ -212,7 +211,7 @@ def test_a_dead_keeper_cannot_beat_and_never_comes_back(world: World) -> None:
     assert not world.database.write(lambda tx: keepers.close(tx, first, KeeperState.DEAD))
     assert not world.database.read(lambda tx: keepers.is_alive(tx, first))
     assert world.keeper() > first
-    assert [row.state for row in world.rows(keeper_table)] == ["dead", "alive"]
+    assert [row.state for row in world.rows(KeeperRow)] == ["dead", "alive"]
 
 
 def test_keepers_of_other_nodes_are_counted_while_they_live(world: World) -> None:

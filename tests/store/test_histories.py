@@ -7,7 +7,6 @@ the hands of two who live. At the end whatever can still run is run, and everyth
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any
 from unittest import mock
 
 from hypothesis import HealthCheck, settings
@@ -20,19 +19,18 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import Row
 
 from drumline.domain.policy import HandlerSpec, OnDeath, Retry
 from drumline.domain.release import RunEnd
-from drumline.domain.states import FINISHED, HELD, TRANSITIONS, Phase, TaskState
+from drumline.domain.states import FINISHED, HELD, TRANSITIONS, BatchOperation, Phase, TaskState
 from drumline.domain.task import DueTask
 from drumline.errors import Conflict, NotFound
 from drumline.store.batch import batches, operations
 from drumline.store.batch.batches import PhaseChanged
-from drumline.store.batch.operations import QUIET, BatchOperation
+from drumline.store.batch.operations import QUIET
 from drumline.store.database import Database
 from drumline.store.node.keepers import KeeperDead
-from drumline.store.tables import batch, task
+from drumline.store.rows import BatchRow, TaskRow
 from drumline.store.task import holdings, runs
 from drumline.store.task import tasks as store_tasks
 from tests.store.conftest import wipe
@@ -67,7 +65,7 @@ class Histories(RuleBasedStateMachine):
         """What each keeper believes that it holds. A dead one may still believe it."""
         self.batches: list[int] = []
         self.scanned: list[DueTask] = []
-        self.seen: dict[int, Row[Any]] = {}
+        self.seen: dict[int, TaskRow] = {}
         self.past: list[DueTask] = []
         """Every run there ever was: a message about any of them may still come."""
 
@@ -137,7 +135,7 @@ class Histories(RuleBasedStateMachine):
         first = start % len(self.scanned)
         some = self.scanned[first : first + size]
         dues = [due for due in some if due.id not in self.holds[keeper]]
-        phases = {row.id: row.phase for row in self.world.rows(batch)}
+        phases = {row.id: row.phase for row in self.world.rows(BatchRow)}
         database = self.world.database
         with commit_of_unknown_fate(database, surely=False) if lost else nullcontext():
             won = runs.acquire(database, keeper, dues)
@@ -250,7 +248,7 @@ class Histories(RuleBasedStateMachine):
     def retry_batch(self, number: int) -> None:
         row = self.world.batch_row(self.one(self.batches, number))
         if row.spread is None and row.phase in ("forward", "rollback"):
-            self.world.begin(row.id, BatchOperation.RETRY, Phase(row.phase))
+            self.world.begin(row.id, BatchOperation.RETRY, row.phase)
 
     @precondition(lambda self: self.batches)
     @rule(number=pick)
@@ -323,7 +321,7 @@ class Histories(RuleBasedStateMachine):
             before = self.seen.get(task_id)
             if before is None:
                 continue
-            source, target = TaskState(before.status), TaskState(row.status)
+            source, target = before.status, row.status
             legal = source is target or target in TRANSITIONS[source]
             assert legal, f"task {task_id} went from {source} to {target}"
             assert (row.version, row.fence) >= (before.version, before.fence)
@@ -351,7 +349,7 @@ class Histories(RuleBasedStateMachine):
         for batch_id in self.batches:
             world.upkeep(batch_id)
             assert world.batch_row(batch_id).finished
-        assert {row.status for row in world.rows(task)} <= {state.value for state in FINISHED}
+        assert {row.status for row in world.rows(TaskRow)} <= {state.value for state in FINISHED}
         world.check_laws()
 
 

@@ -6,13 +6,12 @@ import pytest
 
 from drumline.domain.policy import HandlerSpec, Retry
 from drumline.domain.release import RunEnd
-from drumline.domain.states import Phase
+from drumline.domain.states import BatchOperation, Phase
 from drumline.store.batch import batches
-from drumline.store.batch.operations import BatchOperation
-from drumline.store.tables import NOBODY, result
+from drumline.store.tables import NOBODY
 from drumline.store.task import holdings
 from drumline.store.task import tasks as store_tasks
-from tests.store.world import REGION, SPEC, World, over
+from tests.store.world import REGION, SPEC, ResultRow, World, over
 
 RETRIED = HandlerSpec(SPEC.target_type, SPEC.type, retry=Retry(retries=2, delay=10, jitter=0))
 KIB = 1024
@@ -132,7 +131,7 @@ def test_a_group_of_many_ends_is_one_commit(world: World) -> None:
     assert world.task(lonely).status == "pending"
     said = {RunEnd.SUCCESS, RunEnd.ERROR}
     spoke = {due.id for due, end in zip(dues, ends, strict=True) if end in said}
-    assert {row.task_id: row.value for row in world.rows(result)} == {i: f'"{i}"' for i in spoke}
+    assert {row.task_id: row.value for row in world.rows(ResultRow)} == {i: f'"{i}"' for i in spoke}
     world.check_laws()
 
 
@@ -156,8 +155,8 @@ def test_results_larger_together_than_a_packet_are_kept(world: World) -> None:
     text = '"' + '"' * (64 * KIB - 2) + '"'
     dues = world.acquire(keeper)
     assert world.release(keeper, [over(due, result=text) for due in dues]) == []
-    assert {len(row.value) for row in world.rows(result)} == {64 * KIB}
-    assert len(world.rows(result)) == 150
+    assert {len(row.value) for row in world.rows(ResultRow)} == {64 * KIB}
+    assert len(world.rows(ResultRow)) == 150
 
 
 # --- cancelled -----------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ from drumline.domain.policy import HandlerSpec, OnDeath, Retry
 from drumline.errors import Conflict, UnknownHandler
 from drumline.store.admin.requests import once
 from drumline.store.node import handlers, pauses
-from drumline.store.tables import pause, request
+from drumline.store.rows import RequestRow
 from drumline.store.task import tasks
 from drumline.store.tx import Tx
 from tests.store.world import (
     REGION,
+    PauseRow,
     World,
     at_once,
     commit_of_unknown_fate,
@@ -80,7 +81,7 @@ def test_a_request_that_fails_is_not_remembered(world: World) -> None:
     with pytest.raises(Conflict, match="not now"):
         once(world.database, "r", "task.schedule", refuse)
     assert world.dues() == []
-    assert world.rows(request) == []
+    assert world.rows(RequestRow) == []
     assert once(world.database, "r", "task.schedule", schedule)["task_id"]
 
 
@@ -115,7 +116,7 @@ def test_two_who_pause_the_same_at_once_both_succeed(world: World) -> None:
         lambda: world.database.write(lambda tx: pauses.add(tx, REGION, "mail.send")),
     )
     assert paused(world) == ["mail.send"]
-    assert len(world.rows(pause)) == 1
+    assert len(world.rows(PauseRow)) == 1
 
 
 # --- handlers ----------------------------------------------------------------------------------

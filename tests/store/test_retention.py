@@ -5,18 +5,17 @@ from collections.abc import Callable
 import pytest
 
 from drumline.domain.release import RunEnd
-from drumline.domain.states import FINISHED, Phase, TaskState
+from drumline.domain.states import FINISHED, BatchOperation, KeeperState, Phase, TaskState
 from drumline.errors import NotFound
 from drumline.store.admin.requests import once
 from drumline.store.batch import operations
-from drumline.store.batch.operations import BatchOperation
 from drumline.store.node import keepers
-from drumline.store.node.keepers import KeeperState
-from drumline.store.tables import attempt, batch, request, result, task
+from drumline.store.rows import AttemptRow, BatchRow, KeeperRow, RequestRow, TaskRow
 from drumline.store.tables import keeper as keeper_table
+from drumline.store.tables import request, task
 from drumline.store.task import retention, tasks
 from drumline.store.tx import Tx
-from tests.store.world import REGION, World, over, while_open
+from tests.store.world import REGION, ResultRow, World, over, while_open
 
 OLD = 1_000
 LIMIT = 2_000
@@ -57,10 +56,10 @@ def test_an_old_finished_batch_leaves_whole_and_in_chunks(world: World) -> None:
     kept, _ = world.batch(1)
     taken = prune(world, retention.prune_batches)
     assert taken == [3, 3, 1, 1]
-    assert [row.id for row in world.rows(batch)] == [kept]
-    assert world.rows(task, task.c.batch_id == gone) == []
-    assert world.rows(result) == []
-    assert world.rows(attempt) == []
+    assert [row.id for row in world.rows(BatchRow)] == [kept]
+    assert world.rows(TaskRow, task.c.batch_id == gone) == []
+    assert world.rows(ResultRow) == []
+    assert world.rows(AttemptRow) == []
     world.check_laws()
 
 
@@ -93,7 +92,7 @@ def test_a_load_that_was_given_up_leaves(world: World) -> None:
     assert prune(world, retention.prune_batches) == []
     world.set_batch(batch_id, updated_at=OLD)
     assert sum(prune(world, retention.prune_batches)) == 5
-    assert world.rows(batch) == []
+    assert world.rows(BatchRow) == []
 
 
 def test_old_finished_tasks_without_a_batch_leave_and_others_stay(world: World) -> None:
@@ -107,8 +106,8 @@ def test_old_finished_tasks_without_a_batch_leave_and_others_stay(world: World) 
     waiting = world.one_shot(due_at=OLD)
     member = world.members(old_batch(world))
     assert prune(world, retention.prune_tasks) == [3, 1]
-    assert [row.id for row in world.rows(task)] == [young, waiting, *member]
-    assert {row.task_id for row in world.rows(attempt)} == {member[0]}
+    assert [row.id for row in world.rows(TaskRow)] == [young, waiting, *member]
+    assert {row.task_id for row in world.rows(AttemptRow)} == {member[0]}
 
 
 def test_a_task_that_is_retried_just_then_is_not_deleted(world: World) -> None:
@@ -123,8 +122,8 @@ def test_a_task_that_is_retried_just_then_is_not_deleted(world: World) -> None:
         lambda tx: tasks.retry(tx, single, REGION),
         lambda: prune(world, retention.prune_tasks),
     )
-    assert [(row.id, row.status) for row in world.rows(task)] == [(single, "retry_pending")]
-    assert {row.task_id for row in world.rows(attempt)} == {single}
+    assert [(row.id, row.status) for row in world.rows(TaskRow)] == [(single, "retry_pending")]
+    assert {row.task_id for row in world.rows(AttemptRow)} == {single}
     world.check_laws()
 
 
@@ -141,7 +140,7 @@ def test_a_batch_whose_task_is_retried_just_then_stays_whole_or_leaves_whole(wor
         assert world.statuses(batch_id) == ["retry_pending", "success", "success"]
     except NotFound:
         assert world.members(batch_id) == []
-        assert world.rows(batch) == []
+        assert world.rows(BatchRow) == []
     world.check_laws()
 
 
@@ -163,7 +162,7 @@ def test_old_requests_leave(world: World) -> None:
     rows = request.update().where(request.c.id != "r4").values(created_at=OLD)
     world.database.write(lambda tx: tx.execute(rows))
     assert prune(world, lambda tx, _, before: retention.prune_requests(tx, before)) == [3, 1]
-    assert [row.id for row in world.rows(request)] == ["r4"]
+    assert [row.id for row in world.rows(RequestRow)] == ["r4"]
 
 
 def test_a_keeper_is_forgotten_when_it_ended_long_ago_and_owns_nothing(world: World) -> None:
@@ -176,7 +175,7 @@ def test_a_keeper_is_forgotten_when_it_ended_long_ago_and_owns_nothing(world: Wo
     assert prune(world, retention.prune_keepers) == []
     world.database.write(lambda tx: tx.execute(keeper_table.update().values(beat_at=OLD)))
     prune(world, retention.prune_keepers)
-    assert [row.id for row in world.rows(keeper_table)] == [alive, owner]
+    assert [row.id for row in world.rows(KeeperRow)] == [alive, owner]
     # Were its row gone, nobody would ever find what it still owns.
     assert [row.id for row in world.database.read(lambda tx: keepers.owning(tx, REGION))] == [owner]
     world.give_back(owner)

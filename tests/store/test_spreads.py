@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy import update
 
 from drumline.domain.release import RunEnd
-from drumline.domain.states import Phase, TaskState
+from drumline.domain.states import BatchOperation, Phase, TaskState
 from drumline.store.batch import batches, operations
-from drumline.store.batch.operations import BatchOperation
 from drumline.store.tables import batch, task
 from drumline.store.task import holdings, runs
 from drumline.store.task import tasks as store_tasks

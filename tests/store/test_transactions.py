@@ -19,7 +19,7 @@ from drumline.store.node import pauses
 from drumline.store.tables import pause, task
 from drumline.store.tx import Tx
 from tests.mariadb import MariaDB
-from tests.store.world import REGION, World, at_once, passing_fault
+from tests.store.world import REGION, PauseRow, World, at_once, passing_fault
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_a_passing_fault_runs_the_whole_transaction_again(world: World) -> None:
     work = Failing(2, passing_fault(world.database))
     assert world.database.write(work) == "run 3"
     # What the runs before had written is gone with them.
-    assert [row.type for row in world.rows(pause)] == ["run 3"]
+    assert [row.type for row in world.rows(PauseRow)] == ["run 3"]
 
 
 def test_a_fault_that_does_not_pass_is_said_to_be_so(world: World) -> None:
@@ -57,7 +57,7 @@ def test_a_fault_that_does_not_pass_is_said_to_be_so(world: World) -> None:
     with pytest.raises(StoreUnavailable, match=r"Lost connection|disk I/O"):
         world.database.write(work)
     assert work.runs == TRIES
-    assert world.rows(pause) == []
+    assert world.rows(PauseRow) == []
     once = Failing(1000, passing_fault(world.database))
     with pytest.raises(StoreUnavailable):
         world.database.write(once, tries=1)
@@ -80,7 +80,7 @@ def test_another_error_is_not_tried_again(world: World) -> None:
     with pytest.raises(ValueError, match="ours"):
         world.database.write(work)
     assert work.runs == 1
-    assert world.rows(pause) == []
+    assert world.rows(PauseRow) == []
 
     def double(tx: Tx) -> None:
         row = {"region": REGION, "type": "x", "created_at": 1}
@@ -311,7 +311,7 @@ def test_upsert_replaces_what_stands_under_the_same_key(world: World) -> None:
 
     world.database.write(lambda tx: put(tx, 1, "a", "b"))
     world.database.write(lambda tx: put(tx, 2, "b", "c"))
-    found = {row.type: row.created_at for row in world.rows(pause)}
+    found = {row.type: row.created_at for row in world.rows(PauseRow)}
     assert found == {"a": 1, "b": 2, "c": 2}
 
 

@@ -1,15 +1,13 @@
 """A batch's status follows its counters, and its counters can be repaired."""
 
 import random
-from typing import Any
 
 import pytest
-from sqlalchemy import Row
 
 from drumline.domain.release import RunEnd
-from drumline.domain.states import Phase, TaskState
+from drumline.domain.states import BatchOperation, Phase, TaskState
 from drumline.store.batch import batches
-from drumline.store.batch.operations import BatchOperation
+from drumline.store.rows import BatchRow
 from drumline.store.tables import batch, count_column
 from drumline.store.task import runs, tasks
 from drumline.store.tx import Tx
@@ -98,7 +96,7 @@ def test_unfinished_batches_come_in_pages_none_left_out(world: World) -> None:
     world.set_batch(made[3], finished=True)
     found: list[int] = []
 
-    def page(tx: Tx) -> list[Row[Any]]:
+    def page(tx: Tx) -> list[BatchRow]:
         return batches.unfinished(tx, REGION, found[-1] if found else 0, 2)
 
     while rows := world.database.read(page):
@@ -202,4 +200,4 @@ def test_batches_are_listed_newest_first_in_pages(world: World) -> None:
     assert page(None, None) == made[:1:-1]
     assert page(None, made[2]) == [made[1], made[0]]
     assert page("success", None) == [made[1]]
-    assert world.rows(batch, batch.c.region != REGION) == []
+    assert world.rows(BatchRow, batch.c.region != REGION) == []

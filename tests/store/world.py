@@ -10,18 +10,27 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import pymysql
-from sqlalchemy import Row, Table, select, update
+from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, RunOutcome
-from drumline.domain.states import ACQUIRED, DUE, FINISHED, HELD, Phase, TaskState
+from drumline.domain.states import (
+    ACQUIRED,
+    DUE,
+    FINISHED,
+    HELD,
+    BatchOperation,
+    KeeperState,
+    Phase,
+    TaskState,
+)
 from drumline.domain.task import DueTask
 from drumline.store.batch import batches, operations
 from drumline.store.database import Database
 from drumline.store.node import handlers, keepers
-from drumline.store.node.keepers import KeeperState
-from drumline.store.tables import ANYONE, NOBODY, batch, count_column, task
+from drumline.store.rows import AttemptRow, BatchRow, R, StoredRow, TaskRow, read_rows
+from drumline.store.tables import ANYONE, NOBODY, batch, count_column, pause, task
 from drumline.store.tables import attempt as attempt_table
 from drumline.store.tables import result as result_table
 from drumline.store.task import holdings, runs, scan, tasks
@@ -34,6 +43,21 @@ SPEC = HandlerSpec("target", "type")
 LIMITS = RetryLimits(timeout_retries=2, deaths_allowed=3)
 FAR = 2**60
 """A time after all others."""
+
+
+class ResultRow(StoredRow, frozen=True):
+    table = result_table
+
+    task_id: int
+    value: str
+
+
+class PauseRow(StoredRow, frozen=True):
+    table = pause
+
+    region: str
+    type: str
+    created_at: int
 
 
 class World:
@@ -108,14 +132,13 @@ class World:
 
     # --- what it looks like --------------------------------------------------------------------
 
-    def rows(self, table: Table, *conditions: Any) -> Sequence[Row[Any]]:
-        first = next(iter(table.primary_key))
-        return self.database.read(
-            lambda tx: tx.execute(select(table).where(*conditions).order_by(first)).all()
-        )
+    def rows(self, kind: type[R], *conditions: Any) -> list[R]:
+        first = next(iter(kind.table.primary_key))
+        query = select(kind.table).where(*conditions).order_by(first)
+        return self.database.read(lambda tx: read_rows(tx, kind, query))
 
-    def task(self, task_id: int) -> Row[Any]:
-        (row,) = self.rows(task, task.c.id == task_id)
+    def task(self, task_id: int | None) -> TaskRow:
+        (row,) = self.rows(TaskRow, task.c.id == task_id)
         return row
 
     def task_status(self, task_id: int) -> str:
@@ -125,22 +148,22 @@ class World:
             )
 
     def members(self, batch_id: int) -> list[int]:
-        return [row.id for row in self.rows(task, task.c.batch_id == batch_id)]
+        return [row.id for row in self.rows(TaskRow, task.c.batch_id == batch_id)]
 
     def statuses(self, batch_id: int) -> list[str]:
-        return [row.status for row in self.rows(task, task.c.batch_id == batch_id)]
+        return [row.status for row in self.rows(TaskRow, task.c.batch_id == batch_id)]
 
-    def batch_row(self, batch_id: int) -> Row[Any]:
+    def batch_row(self, batch_id: int) -> BatchRow:
         return self.database.read(lambda tx: batches.get(tx, batch_id))
 
-    def attempts(self, task_id: int) -> Sequence[Row[Any]]:
-        return self.rows(attempt_table, attempt_table.c.task_id == task_id)
+    def attempts(self, task_id: int) -> list[AttemptRow]:
+        return self.rows(AttemptRow, attempt_table.c.task_id == task_id)
 
     def result(self, task_id: int) -> str | None:
-        found = self.rows(result_table, result_table.c.task_id == task_id)
+        found = self.rows(ResultRow, result_table.c.task_id == task_id)
         return found[0].value if found else None
 
-    def dues(self, ids: Iterable[int] | None = None) -> list[DueTask]:
+    def dues(self, ids: Iterable[int | None] | None = None) -> list[DueTask]:
         """What a scan finds, in the order in which it finds it."""
 
         def work(tx: Tx) -> list[DueTask]:
@@ -155,7 +178,7 @@ class World:
 
     # --- what happens --------------------------------------------------------------------------
 
-    def acquire(self, keeper_id: int, ids: Iterable[int] | None = None) -> list[DueTask]:
+    def acquire(self, keeper_id: int, ids: Iterable[int | None] | None = None) -> list[DueTask]:
         return runs.acquire(self.database, keeper_id, self.dues(ids))
 
     def release(
@@ -178,12 +201,12 @@ class World:
         charged = dict.fromkeys(died, "its worker died")
         return holdings.give_back(self.database, REGION, keeper_id, LIMITS, died=charged)
 
-    def begin(self, batch_id: int, spread: operations.BatchOperation, phase: Phase) -> bool:
+    def begin(self, batch_id: int, spread: BatchOperation, phase: Phase) -> bool:
         return self.database.write(
             lambda tx: operations.begin(tx, batches.get(tx, batch_id), spread, phase)
         )
 
-    def spread(self, batch_id: int, spread: operations.BatchOperation, phase: Phase) -> None:
+    def spread(self, batch_id: int, spread: BatchOperation, phase: Phase) -> None:
         """Write a spread into a batch and carry it out."""
         assert self.begin(batch_id, spread, phase)
         operations.run_operation(self.database, batch_id)
@@ -194,7 +217,7 @@ class World:
         self.database.write(lambda tx: batches.keep_status(tx, row))
         return str(self.batch_row(batch_id).status)
 
-    def set_task(self, task_id: int, **values: Any) -> None:
+    def set_task(self, task_id: int | None, **values: Any) -> None:
         """By force, as no code does it: to set a scene."""
         self.database.write(
             lambda tx: tx.execute(update(task).where(task.c.id == task_id).values(**values))
@@ -207,15 +230,15 @@ class World:
 
     # --- the laws ------------------------------------------------------------------------------
 
-    def check_laws(self) -> Sequence[Row[Any]]:
+    def check_laws(self) -> list[TaskRow]:
         """What holds after every transaction, whoever did what. Returns the tasks as they are."""
-        members: dict[int, Counter[str]] = {}
-        all_batches, all_tasks = self.rows(batch), self.rows(task)
+        members: dict[int | None, Counter[str]] = {}
+        all_batches, all_tasks = self.rows(BatchRow), self.rows(TaskRow)
         unopened = {
             row.id for row in all_batches if row.phase == "loading" or row.spread is not None
         }
         for row in all_tasks:
-            status = TaskState(row.status)
+            status = row.status
             members.setdefault(row.batch_id, Counter())[status.value] += 1
             about = f"task {row.id} is {status} with owner {row.owner}"
             if status in DUE:
@@ -231,14 +254,14 @@ class World:
             assert row.stop == 0 or status in HELD, about
             assert row.fence <= row.version, about
             assert row.attempt >= 0, about
-        for row in all_batches:
-            counted = {s.value: row._mapping[count_column(s)] for s in TaskState}
-            found = members.get(row.id, Counter())
-            assert {s: n for s, n in counted.items() if n} == dict(found), f"batch {row.id}"
-            assert row.total == found.total(), f"batch {row.id}"
-            if row.finished:
-                assert set(found) <= FINISHED, f"batch {row.id} is finished with {found}"
-                assert row.spread is None
+        for parent in all_batches:
+            counted = {s.value: getattr(parent, count_column(s)) for s in TaskState}
+            found = members.get(parent.id, Counter())
+            assert {s: n for s, n in counted.items() if n} == dict(found), f"batch {parent.id}"
+            assert parent.total == found.total(), f"batch {parent.id}"
+            if parent.finished:
+                assert set(found) <= FINISHED, f"batch {parent.id} is finished with {found}"
+                assert parent.spread is None
         return all_tasks
 
 
@@ -275,6 +298,12 @@ def over(
         "started_at": 1,
     }
     return FinishedRun(**values | changes)
+
+
+def not_none(value: T | None) -> T:
+    """A value that must be set here."""
+    assert value is not None
+    return value
 
 
 # --- faults ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from drumline.command_layer.paging import PageQuery
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
+    from drumline.store.rows import AuditRow
 
 
 class AuditLine(Answer, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class AuditList(PageQuery, frozen=True, kw_only=True):
             raise WrongUse(field="since", reason=str(error)) from None
 
 
-def _describe(row: Row[Any]) -> AuditLine:
+def _describe(row: AuditRow) -> AuditLine:
     return AuditLine(
         id=row.id,
         at=iso(row.at),

@@ -10,7 +10,7 @@ from drumline.command_layer.fields import from_json, iso
 from drumline.domain.states import BATCH_FINISHED, FINISHED, BatchState, Phase, TaskState
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
+    from drumline.store.rows import BatchRow
 
 
 class BatchDetail(Answer, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class BatchSubmitted(Answer, frozen=True, kw_only=True):
     tasks: int
 
 
-def describe_batch(row: Row[Any]) -> BatchDetail:
+def describe_batch(row: BatchRow) -> BatchDetail:
     counts = {state: n for state, n in store.batches.counts(row).items() if n}
     status = store.batches.status_now(row)
     busy = row.spread is not None or bool(counts.keys() - FINISHED)

@@ -6,7 +6,7 @@ is still being loaded, or that is being rolled back, can be cancelled too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import click
 from msgspec import UNSET, UnsetType
@@ -16,13 +16,12 @@ from drumline.command_layer import batch_operations, store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
-from drumline.domain.states import FINISHED, HELD, Phase
+from drumline.domain.states import FINISHED, HELD, BatchOperation, Phase
 from drumline.errors import Conflict
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
     from drumline.command_layer.batch_operations import Plan
+    from drumline.store.rows import BatchRow
     from drumline.store.tx import Tx
 
 
@@ -58,7 +57,7 @@ class BatchCancel(ChangeCommand, frozen=True, kw_only=True):
             running=UNSET if self.force else running,
         )
 
-    def plan(self, row: Row[Any]) -> Plan:
+    def plan(self, row: BatchRow) -> Plan:
         counts = store.batches.counts(row)
         running = sum(counts[state] for state in HELD)
         if row.phase == Phase.CANCEL and not (self.force and running):
@@ -69,7 +68,7 @@ class BatchCancel(ChangeCommand, frozen=True, kw_only=True):
             raise Conflict(
                 reason=f"batch {row.id} is already finished: {store.batches.status_now(row)}"
             )
-        kinds = store.operations.BatchOperation
+        kinds = BatchOperation
         # A cancel replaces any operation that is still being applied to the tasks.
         return kinds.KILL if self.force else kinds.CANCEL, Phase.CANCEL, ()
 

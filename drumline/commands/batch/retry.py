@@ -5,7 +5,7 @@ In a batch that was rolled back, the failed rollbacks are run again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import click
 from msgspec import Meta
@@ -16,13 +16,12 @@ from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
 from drumline.commands.batch.watch import answer_or_follow
-from drumline.domain.states import Phase
+from drumline.domain.states import BatchOperation, Phase
 from drumline.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
     from drumline.command_layer.batch_operations import Plan
+    from drumline.store.rows import BatchRow
     from drumline.store.tx import Tx
 
 MAX_TASKS = 1000
@@ -50,8 +49,8 @@ class BatchRetry(ChangeCommand, frozen=True, kw_only=True):
             retried = row.n_rollback_fail if row.phase == Phase.ROLLBACK else row.n_fail
         return BatchRetried(batch_id=self.batch_id, retried=retried)
 
-    def plan(self, row: Row[Any]) -> Plan:
-        phase = Phase(row.phase)
+    def plan(self, row: BatchRow) -> Plan:
+        phase = row.phase
         if phase is Phase.CANCEL:
             raise Conflict(
                 reason=f"batch {row.id} is cancelled: its failed tasks cannot be retried"
@@ -61,7 +60,7 @@ class BatchRetry(ChangeCommand, frozen=True, kw_only=True):
         batch_operations.refuse_if_busy(row)
         if not (row.n_rollback_fail if phase is Phase.ROLLBACK else row.n_fail):
             raise Conflict(reason=f"batch {row.id} has no failed task to retry")
-        return store.operations.BatchOperation.RETRY, phase, ()
+        return BatchOperation.RETRY, phase, ()
 
     def _retry_tasks(self, tx: Tx, context: Context) -> int:
         region = context.settings.region

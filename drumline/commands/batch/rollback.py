@@ -6,7 +6,7 @@ order of completion. Refused while any task of the batch is running.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import click
 
@@ -16,13 +16,12 @@ from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Id
 from drumline.commands.batch.watch import answer_or_follow
-from drumline.domain.states import Phase
+from drumline.domain.states import BatchOperation, Phase
 from drumline.errors import Conflict
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
     from drumline.command_layer.batch_operations import Plan
+    from drumline.store.rows import BatchRow
     from drumline.store.tx import Tx
 
 
@@ -42,7 +41,7 @@ class BatchRollback(ChangeCommand, frozen=True, kw_only=True):
         row = batch_operations.begin(tx, context, self.batch_id, lambda row: self.plan(tx, row))
         return BatchRolledBack(batch_id=row.id, status="rollback_running")
 
-    def plan(self, tx: Tx, row: Row[Any]) -> Plan:
+    def plan(self, tx: Tx, row: BatchRow) -> Plan:
         _refuse_phase(row)
         batch_operations.refuse_if_busy(row)
         running = row.n_running + row.n_rollback_running + row.n_waiting_callback
@@ -62,13 +61,13 @@ class BatchRollback(ChangeCommand, frozen=True, kw_only=True):
                 reason=f"batch {row.id} has nothing to roll back: none of its tasks has a "
                 "before_update"
             )
-        return store.operations.BatchOperation.ROLLBACK, Phase.ROLLBACK, store.operations.QUIET
+        return BatchOperation.ROLLBACK, Phase.ROLLBACK, store.operations.QUIET
 
     def after_commit(self, context: Context, answer: BatchRolledBack) -> None:
         batch_operations.apply(context, answer.batch_id)
 
 
-def _refuse_phase(row: Row[Any]) -> None:
+def _refuse_phase(row: BatchRow) -> None:
     """A batch can be rolled back once, after it has been loaded."""
     if row.phase == Phase.LOADING:
         raise Conflict(reason=f"batch {row.id} is still being loaded")

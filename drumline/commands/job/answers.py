@@ -18,9 +18,9 @@ from drumline.masking import MASK, is_secret_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Row
-
     from drumline.domain.jobs.schedule import Schedule
+    from drumline.store.job.firings import LatestRunRow
+    from drumline.store.rows import JobRow
     from drumline.store.tx import Tx
 
 LISTED_FIRINGS = 5
@@ -94,11 +94,11 @@ class JobPage(Answer, frozen=True, kw_only=True):
     """The `before` of the next page."""
 
 
-def summarise_job(tx: Tx, row: Row[Any]) -> JobSummary:
+def summarise_job(tx: Tx, row: JobRow) -> JobSummary:
     return JobSummary(**_summary_fields(tx, row))
 
 
-def describe_job(tx: Tx, row: Row[Any]) -> JobDetail:
+def describe_job(tx: Tx, row: JobRow) -> JobDetail:
     earlier = store.decisions.earlier_of(tx, [row])[row.id]
     return JobDetail(
         **_summary_fields(tx, row),
@@ -108,7 +108,7 @@ def describe_job(tx: Tx, row: Row[Any]) -> JobDetail:
     )
 
 
-def _summary_fields(tx: Tx, row: Row[Any]) -> dict[str, Any]:
+def _summary_fields(tx: Tx, row: JobRow) -> dict[str, Any]:
     is_call = row.target_url is not None
     last = store.firings.last_runs(tx, [row.id]).get(row.id)
     return {
@@ -151,7 +151,7 @@ def _summary_fields(tx: Tx, row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _next_firings(tx: Tx, row: Row[Any]) -> Iterator[int]:
+def _next_firings(tx: Tx, row: JobRow) -> Iterator[int]:
     """The times at which a job fires next.
 
     Of a job that fires a delay after its runs, only the planned firing is known.
@@ -172,7 +172,7 @@ def firings_after(schedule: Schedule, after: int) -> Iterator[int]:
         at = schedule.next_after(at)
 
 
-def _describe_last_run(row: Row[Any]) -> LastRun:
+def _describe_last_run(row: LatestRunRow) -> LastRun:
     return LastRun(
         id=row.id,
         status=row.status,

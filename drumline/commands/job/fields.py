@@ -37,9 +37,8 @@ from drumline.handlers.http.retry import RetryPolicy
 from drumline.masking import MASK, is_secret_name
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
     from drumline.domain.policy import HandlerSpec
+    from drumline.store.rows import JobRow
     from drumline.store.tx import Tx
 
 HTTP = "http"
@@ -143,11 +142,9 @@ def new_row(tx: Tx, context: Context, given: Mapping[str, Any]) -> dict[str, Any
     return _row(tx, context, {**DEFAULTS, **given}, given)
 
 
-def changed_row(
-    tx: Tx, context: Context, row: Row[Any], given: Mapping[str, Any]
-) -> dict[str, Any]:
+def changed_row(tx: Tx, context: Context, row: JobRow, given: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a job with some of its fields changed."""
-    before = {name: row._mapping[name] for name in FIELDS}
+    before = {name: getattr(row, name) for name in FIELDS}
     before["param"] = None if row.param is None else msgspec.json.decode(row.param)
     before = before | ({} if row.target_url is None else {"type": None, "param": None})
     if given.get("target_url") is not None:
@@ -280,7 +277,7 @@ def _require_async(values: Mapping[str, Any], waits: bool) -> None:
             raise WrongUse(field=name, reason="allowed only with exec_type ASYNC")
 
 
-def restore_masked_headers(row: Row[Any], given: dict[str, Any]) -> dict[str, Any]:
+def restore_masked_headers(row: JobRow, given: dict[str, Any]) -> dict[str, Any]:
     """Put stored secrets in the place of masked ones, as in a job that was read and sent back."""
     headers = given.get("headers_json")
     if not headers or row.headers_json is None:

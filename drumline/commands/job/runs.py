@@ -17,8 +17,7 @@ from drumline.domain.states import Cause, TaskState
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
+    from drumline.store.job.firings import JobRunRow
     from drumline.store.tx import Tx
 
 REASON_LIMIT = 300
@@ -74,7 +73,7 @@ class JobRuns(QueryCommand, frozen=True, kw_only=True):
             _moment(name, getattr(self, name)) for name in ("since", "until", "before")
         )
 
-        def read(tx: Tx) -> tuple[int, list[Row[Any]]]:
+        def read(tx: Tx) -> tuple[int, list[JobRunRow]]:
             row = store.jobs.get(tx, context.settings.region, self.job)
             ends = [at for at in (until, before and before - 1) if at is not None]
             if TaskState.SCHEDULED not in self.status:
@@ -98,7 +97,7 @@ class JobRuns(QueryCommand, frozen=True, kw_only=True):
         )
 
 
-def _describe_run(row: Row[Any]) -> JobRun:
+def _describe_run(row: JobRunRow) -> JobRun:
     return JobRun(
         id=row.id,
         job_id=row.job_id,

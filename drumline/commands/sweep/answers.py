@@ -12,8 +12,7 @@ from drumline.domain.sweeps.sweep import ENDED, PartitionProgress, SweepState, s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Row
-
+    from drumline.store.rows import PartitionRow, SweepRow
     from drumline.store.tx import Tx
 
 
@@ -91,23 +90,23 @@ class SweepPage(Answer, frozen=True, kw_only=True):
     """The `before` of the next page."""
 
 
-def read_summary(tx: Tx, row: Row[Any]) -> SweepSummary:
+def read_summary(tx: Tx, row: SweepRow) -> SweepSummary:
     """Summarise a sweep, reading its partitions."""
     return summarise_sweep(row, store.sweeps.parts_of(tx, [row.id])[row.id])
 
 
-def summarise_sweep(row: Row[Any], partitions: Sequence[Row[Any]]) -> SweepSummary:
+def summarise_sweep(row: SweepRow, partitions: Sequence[PartitionRow]) -> SweepSummary:
     return SweepSummary(**summary_fields(row, partitions))
 
 
-def describe_sweep(row: Row[Any], partitions: Sequence[Row[Any]]) -> SweepDetail:
+def describe_sweep(row: SweepRow, partitions: Sequence[PartitionRow]) -> SweepDetail:
     return SweepDetail(
         **summary_fields(row, partitions),
         parts=[_describe_partition(partition) for partition in partitions],
     )
 
 
-def summary_fields(row: Row[Any], partitions: Sequence[Row[Any]]) -> dict[str, Any]:
+def summary_fields(row: SweepRow, partitions: Sequence[PartitionRow]) -> dict[str, Any]:
     progress = sum_progress(
         PartitionProgress(
             partition.first_index,
@@ -118,7 +117,7 @@ def summary_fields(row: Row[Any], partitions: Sequence[Row[Any]]) -> dict[str, A
         )
         for partition in partitions
     )
-    is_counted = row.end_index is not None
+    total = None if row.end_index is None else row.end_index - row.first_index
     is_running = bool(partitions) and row.state == SweepState.RUNNING
     return {
         "id": row.id,
@@ -127,7 +126,7 @@ def summary_fields(row: Row[Any], partitions: Sequence[Row[Any]]) -> dict[str, A
         "state": row.state,
         "reason": row.reason,
         "finished": row.state in ENDED,
-        "total": row.end_index - row.first_index if is_counted else None,
+        "total": total,
         "done": progress.done,
         "errors": progress.errors,
         "speed": round(progress.speed, 3),
@@ -154,7 +153,7 @@ def summary_fields(row: Row[Any], partitions: Sequence[Row[Any]]) -> dict[str, A
     }
 
 
-def _describe_partition(row: Row[Any]) -> SweepPartition:
+def _describe_partition(row: PartitionRow) -> SweepPartition:
     return SweepPartition(
         number=row.number,
         first=row.first_index,

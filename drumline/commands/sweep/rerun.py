@@ -67,7 +67,7 @@ class SweepRerun(ChangeCommand, frozen=True, kw_only=True):
         spec = store.handlers.find_sweep(tx, region, row.type)
         name = self.sweep_name or store.sweeps.free_name(tx, region, f"{row.name}-rerun")
         check_name(name)
-        values = {field: row._mapping[field] for field in COPIED} | {
+        values = {field: getattr(row, field) for field in COPIED} | {
             "name": name,
             "first_index": first,
             "end_index": end,

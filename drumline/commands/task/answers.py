@@ -11,7 +11,8 @@ from drumline.domain.states import Cause, TaskState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlalchemy import Row
+    from drumline.store.rows import AttemptRow, TaskRow
+    from drumline.store.task.tasks import TaskDetailRow, TaskListRow
 
 
 class TaskSummary(Answer, frozen=True, kw_only=True):
@@ -97,11 +98,13 @@ class TaskDetail(TaskSummary, frozen=True, kw_only=True):
     attempts: list[TaskAttempt]
 
 
-def summarise_task(row: Row[Any]) -> TaskSummary:
+def summarise_task(row: TaskListRow) -> TaskSummary:
     return TaskSummary(**_summary_fields(row))
 
 
-def describe_task(row: Row[Any], attempts: Iterable[Row[Any]], why: str | None) -> TaskDetail:
+def describe_task(
+    row: TaskDetailRow, attempts: Iterable[AttemptRow], why: str | None
+) -> TaskDetail:
     return TaskDetail(
         **_summary_fields(row),
         info=row.info,
@@ -135,7 +138,7 @@ def describe_task(row: Row[Any], attempts: Iterable[Row[Any]], why: str | None) 
     )
 
 
-def _summary_fields(row: Row[Any]) -> dict[str, Any]:
+def _summary_fields(row: TaskListRow | TaskRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "batch_id": row.batch_id,
@@ -155,7 +158,7 @@ def _summary_fields(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _describe_attempt(row: Row[Any]) -> TaskAttempt:
+def _describe_attempt(row: AttemptRow) -> TaskAttempt:
     return TaskAttempt(
         attempt=row.attempt,
         cause=row.cause,

@@ -13,8 +13,8 @@ from drumline.command_layer.fields import Id
 from drumline.commands.task.answers import TaskDetail, describe_task
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
+    from drumline.store.rows import AttemptRow
+    from drumline.store.task.tasks import TaskDetailRow
     from drumline.store.tx import Tx
 
 
@@ -24,7 +24,7 @@ class TaskShow(QueryCommand, frozen=True, kw_only=True):
     task_id: Id
 
     def answer(self, context: Context) -> TaskDetail:
-        def read(tx: Tx) -> tuple[Row[Any], list[Row[Any]], why_waiting.TaskFacts]:
+        def read(tx: Tx) -> tuple[TaskDetailRow, list[AttemptRow], why_waiting.TaskFacts]:
             row = store.tasks.get(tx, self.task_id, context.settings.region)
             return row, store.tasks.attempts(tx, row.id), why_waiting.read_facts(tx, row)
 

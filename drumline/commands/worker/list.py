@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from drumline.cli import groups, terminal
 from drumline.command_layer import store
@@ -12,9 +12,8 @@ from drumline.command_layer.fields import iso
 from drumline.errors import Conflict, NotFound, NotReachable
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
     from drumline.domain.dispatch.status import WorkerStatus
+    from drumline.store.rows import KeeperRow
     from drumline.store.tx import Tx
 
 
@@ -65,7 +64,7 @@ def _ask_dispatcher(context: Context) -> dict[int, WorkerStatus] | None:
         return None
 
 
-def _summarise(row: Row[Any], status: WorkerStatus | None) -> WorkerSummary:
+def _summarise(row: KeeperRow, status: WorkerStatus | None) -> WorkerSummary:
     return WorkerSummary(
         name=row.name,
         node=row.node,
@@ -79,7 +78,7 @@ def _summarise(row: Row[Any], status: WorkerStatus | None) -> WorkerSummary:
     )
 
 
-def find_on_this_node(tx: Tx, context: Context, name: str) -> Row[Any]:
+def find_on_this_node(tx: Tx, context: Context, name: str) -> KeeperRow:
     """The keeper row of the live worker of this name, which must be on this node."""
     named = [k for k in store.keepers.alive(tx, context.settings.region) if k.name == name]
     here = [keeper for keeper in named if keeper.node == context.settings.node_name]

@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from drumline.domain.alarms import AlarmEvent
 from drumline.domain.states import Cause, TaskState
+from drumline.store.rows import AlarmRow, BatchRow, read_rows
 from drumline.store.tables import alarm, job, task
 from drumline.store.tx import Tx
 
@@ -54,7 +55,7 @@ def raise_(tx: Tx, event: AlarmEvent, region: str, data: Mapping[str, Any]) -> N
     tx.execute(insert(alarm), [common | {"hook": hook} for hook in hooks])
 
 
-def after_batch(tx: Tx, row: Row[Any], status: str, counts: Mapping[TaskState, int]) -> None:
+def after_batch(tx: Tx, row: BatchRow, status: str, counts: Mapping[TaskState, int]) -> None:
     """A batch has come to its end."""
     data = {
         "batch_id": row.id,
@@ -115,47 +116,47 @@ def after_sweep(tx: Tx, region: str, sweep_id: int, name: str, reason: str | Non
 # --- delivered -----------------------------------------------------------------------------------
 
 
-def due(tx: Tx, region: str, hooks: Sequence[str], limit: int) -> list[Row[Any]]:
+def due(tx: Tx, region: str, hooks: Sequence[str], limit: int) -> list[AlarmRow]:
     """What is to be told now to these, the oldest first."""
-    return list(
-        tx.execute(
-            select(alarm)
-            .where(
-                alarm.c.region == region,
-                alarm.c.state == WAITING,
-                alarm.c.due_at <= tx.now,
-                alarm.c.hook.in_(hooks),
-            )
-            .order_by(alarm.c.due_at)
-            .limit(limit)
+    return read_rows(
+        tx,
+        AlarmRow,
+        select(alarm)
+        .where(
+            alarm.c.region == region,
+            alarm.c.state == WAITING,
+            alarm.c.due_at <= tx.now,
+            alarm.c.hook.in_(hooks),
         )
+        .order_by(alarm.c.due_at)
+        .limit(limit),
     )
 
 
-def take(tx: Tx, rows: Sequence[Row[Any]], seconds: float) -> list[Row[Any]]:
+def take(tx: Tx, rows: Sequence[AlarmRow], seconds: float) -> list[AlarmRow]:
     """Those of these that nobody else has taken: for so long they are ours to deliver."""
     until = tx.now + int(seconds * 1e6)
     return [row for row in rows if _change(tx, row, 0, due_at=until, tries=row.tries + 1)]
 
 
-def delivered(tx: Tx, row: Row[Any]) -> bool:
+def delivered(tx: Tx, row: AlarmRow) -> bool:
     """Forget a row that was taken and delivered."""
     ours = (alarm.c.id == row.id, alarm.c.version == row.version + 1)
     return tx.execute(delete(alarm).where(*ours)).rowcount == 1
 
 
-def put_back(tx: Tx, row: Row[Any], seconds: float, error: str) -> bool:
+def put_back(tx: Tx, row: AlarmRow, seconds: float, error: str) -> bool:
     """A row that was taken and not delivered is due again after a while."""
     due_at = tx.now + int(seconds * 1e6)
     return _change(tx, row, 1, due_at=due_at, error=error[:ERROR_LIMIT])
 
 
-def give_up(tx: Tx, row: Row[Any], error: str) -> bool:
+def give_up(tx: Tx, row: AlarmRow, error: str) -> bool:
     """It was tried often enough. It stays to be seen."""
     return _change(tx, row, 1, state=GIVEN_UP, error=error[:ERROR_LIMIT])
 
 
-def _change(tx: Tx, row: Row[Any], since: int, **values: Any) -> bool:
+def _change(tx: Tx, row: AlarmRow, since: int, **values: Any) -> bool:
     """Compare and set: `since` is how often we have changed the row since we read it."""
     version = row.version + since
     changed = tx.execute(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Row, delete, insert, select
+from sqlalchemy import delete, insert, select
 
+from drumline.store.rows import AuditRow, read_rows
 from drumline.store.tables import audit
 from drumline.store.tx import Tx
 
@@ -43,7 +44,7 @@ def listed(
     before: int | None,
     limit: int,
     **same: str | None,
-) -> list[Row[Any]]:
+) -> list[AuditRow]:
     """The newest first, a page at a time; `same` are columns that must have these values."""
     statement = select(audit).where(audit.c.region == region)
     for name, value in same.items():
@@ -53,7 +54,7 @@ def listed(
         statement = statement.where(audit.c.at >= since)
     if before is not None:
         statement = statement.where(audit.c.id < before)
-    return list(tx.execute(statement.order_by(audit.c.id.desc()).limit(limit)))
+    return read_rows(tx, AuditRow, statement.order_by(audit.c.id.desc()).limit(limit))
 
 
 def prune(tx: Tx, before: int) -> int:

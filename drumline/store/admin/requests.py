@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from drumline.errors import Conflict
 from drumline.store.database import Database
+from drumline.store.rows import RequestRow, read_one
 from drumline.store.tables import request
 from drumline.store.tx import Tx
 
@@ -52,11 +53,11 @@ def once(
         return database.write(transaction)
     except _Seen:
         row = database.read(
-            lambda tx: tx.execute(select(request).where(request.c.id == request_id)).one()
+            lambda tx: read_one(tx, RequestRow, select(request).where(request.c.id == request_id))
         )
     if row.command != command:
         raise Conflict(reason=f"request {request_id} was a {row.command}, not a {command}")
     if row.digest != digest:
         raise Conflict(reason=f"request {request_id} was a {command} with other arguments")
-    answer: dict[str, Any] = msgspec.json.decode(row.answer)
+    answer: dict[str, Any] = msgspec.json.decode(row.answer or "{}")
     return answer

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import Any
 
-from sqlalchemy import Row, insert, or_, select, update
+from sqlalchemy import insert, or_, select, update
 
 from drumline.domain.roles import Role
 from drumline.errors import Conflict, NotFound
+from drumline.store.rows import TokenRow, read_first, read_rows
 from drumline.store.tables import token
 from drumline.store.tx import Tx
 
@@ -52,11 +52,11 @@ def _revoke(tx: Tx, name: str) -> int:
     return tx.execute(gone.values(live_name=None, revoked_at=tx.now)).rowcount
 
 
-def find(tx: Tx, hashed: str) -> Row[Any] | None:
+def find(tx: Tx, hashed: str) -> TokenRow | None:
     """The token of this hash, if it is still good."""
-    return tx.execute(
-        select(token).where(token.c.hash == hashed, token.c.revoked_at.is_(None))
-    ).first()
+    return read_first(
+        tx, TokenRow, select(token).where(token.c.hash == hashed, token.c.revoked_at.is_(None))
+    )
 
 
 def note_use(tx: Tx, token_id: int, unless_since: int) -> None:
@@ -65,9 +65,9 @@ def note_use(tx: Tx, token_id: int, unless_since: int) -> None:
     tx.execute(update(token).where(token.c.id == token_id, old).values(last_used_at=tx.now))
 
 
-def listed(tx: Tx, before: int | None, limit: int) -> list[Row[Any]]:
+def listed(tx: Tx, before: int | None, limit: int) -> list[TokenRow]:
     """The newest first, revoked ones too."""
     statement = select(token).order_by(token.c.id.desc()).limit(limit)
     if before is not None:
         statement = statement.where(token.c.id < before)
-    return list(tx.execute(statement))
+    return read_rows(tx, TokenRow, statement)

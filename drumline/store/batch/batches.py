@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from drumline.domain.states import (
     BATCH_FINISHED,
@@ -19,6 +19,7 @@ from drumline.domain.states import (
 from drumline.domain.task import BatchInfo
 from drumline.errors import NotFound
 from drumline.store.admin import alarms
+from drumline.store.rows import BatchRow, read_first, read_rows
 from drumline.store.tables import batch, count_column, task
 from drumline.store.tx import Tx, new_id
 
@@ -70,12 +71,12 @@ def create(tx: Tx, values: Mapping[str, Any]) -> int:
     return new_id(inserted)
 
 
-def get(tx: Tx, batch_id: int, region: str | None = None) -> Row[Any]:
+def get(tx: Tx, batch_id: int, region: str | None = None) -> BatchRow:
     """One batch, or a clear error."""
     statement = select(batch).where(batch.c.id == batch_id)
     if region is not None:
         statement = statement.where(batch.c.region == region)
-    row = tx.execute(statement).first()
+    row = read_first(tx, BatchRow, statement)
     if row is None:
         raise NotFound(noun="batch", id=batch_id)
     return row
@@ -83,31 +84,31 @@ def get(tx: Tx, batch_id: int, region: str | None = None) -> Row[Any]:
 
 def listed(
     tx: Tx, region: str, status: str | None, before: int | None, limit: int
-) -> list[Row[Any]]:
+) -> list[BatchRow]:
     """The newest batches first, a page at a time."""
     statement = select(batch).where(batch.c.region == region)
     if status is not None:
         statement = statement.where(batch.c.status == status)
     if before is not None:
         statement = statement.where(batch.c.id < before)
-    return list(tx.execute(statement.order_by(batch.c.id.desc()).limit(limit)))
+    return read_rows(tx, BatchRow, statement.order_by(batch.c.id.desc()).limit(limit))
 
 
-def unfinished(tx: Tx, region: str, after: int, limit: int) -> list[Row[Any]]:
+def unfinished(tx: Tx, region: str, after: int, limit: int) -> list[BatchRow]:
     """The next page of batches whose status is to be kept up; ask again from the last id."""
-    return list(
-        tx.execute(
-            select(batch)
-            .where(batch.c.region == region, batch.c.finished.is_(False), batch.c.id > after)
-            .order_by(batch.c.id)
-            .limit(limit)
-        )
+    return read_rows(
+        tx,
+        BatchRow,
+        select(batch)
+        .where(batch.c.region == region, batch.c.finished.is_(False), batch.c.id > after)
+        .order_by(batch.c.id)
+        .limit(limit),
     )
 
 
 def facts(tx: Tx, ids: Sequence[int]) -> dict[int, BatchInfo]:
     """What handlers may know of these batches."""
-    rows = tx.execute(select(batch).where(batch.c.id.in_(ids)))
+    rows = read_rows(tx, BatchRow, select(batch).where(batch.c.id.in_(ids)))
     return {
         row.id: BatchInfo(
             id=row.id,
@@ -127,33 +128,32 @@ def facts(tx: Tx, ids: Sequence[int]) -> dict[int, BatchInfo]:
 
 def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, Phase]:
     rows = tx.execute(select(batch.c.id, batch.c.phase).where(batch.c.id.in_(ids)))
-    return {row.id: Phase(row.phase) for row in rows}
+    return {row.id: row.phase for row in rows}
 
 
-def counts(row: Row[Any]) -> dict[TaskState, int]:
+def counts(row: BatchRow) -> dict[TaskState, int]:
     """The counters of a batch's row."""
-    values = row._mapping
-    return {state: values[count_column(state)] for state in TaskState}
+    return {state: getattr(row, count_column(state)) for state in TaskState}
 
 
-def status_now(row: Row[Any]) -> BatchState:
+def status_now(row: BatchRow) -> BatchState:
     """What the batch adds up to at this moment, whatever its last upkeep wrote."""
     if row.spread is not None and row.phase == Phase.ROLLBACK:
         return BatchState.ROLLBACK_RUNNING
     if row.spread is not None and row.phase == Phase.FORWARD:
         return BatchState.RUNNING
-    state = aggregate_batch_state(counts(row), Phase(row.phase))
+    state = aggregate_batch_state(counts(row), row.phase)
     untouched = row.status == BatchState.PENDING and row.n_pending == row.total
     return BatchState.PENDING if untouched and state is BatchState.RUNNING else state
 
 
-def is_miscounted(row: Row[Any]) -> bool:
+def is_miscounted(row: BatchRow) -> bool:
     """Do the counters contradict themselves?"""
     found = counts(row).values()
     return sum(found) != row.total or min(found) < 0
 
 
-def keep_status(tx: Tx, row: Row[Any]) -> BatchState | None:
+def keep_status(tx: Tx, row: BatchRow) -> BatchState | None:
     """Write what a batch has come to; None if it changed under us and is to be looked at again."""
     state = status_now(row)
     over = (

@@ -12,15 +12,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Row, case, delete, func, literal, select, update
+from sqlalchemy import BigInteger, ColumnElement, case, delete, func, literal, select, update
 
-from drumline.domain.states import DUE, BatchState, Phase, TaskState, check_transition
+from drumline.domain.states import (
+    DUE,
+    BatchOperation,
+    BatchState,
+    Phase,
+    TaskState,
+    check_transition,
+)
 from drumline.errors import NotFound
 from drumline.store.batch.batches import get
 from drumline.store.database import Database
+from drumline.store.rows import BatchRow
 from drumline.store.tables import ANYONE, NOBODY, batch, task
 from drumline.store.task.runs import STOP_CANCEL, STOP_KILL, RaceLost
 from drumline.store.tx import Tx
@@ -28,15 +35,6 @@ from drumline.store.tx import Tx
 CHUNK = 5000
 
 S = TaskState
-
-
-class BatchOperation(StrEnum):
-    OPEN = "open"
-    DISCARD = "discard"
-    CANCEL = "cancel"
-    KILL = "kill"
-    RETRY = "retry"
-    ROLLBACK = "rollback"
 
 
 ROLLS_BACK = frozenset({S.SUCCESS, S.FAIL, S.CANCEL, S.PENDING, S.RETRY_PENDING, S.ROLLBACK_FAIL})
@@ -80,7 +78,7 @@ def _chunk(tx: Tx, batch_id: int) -> bool:
         select(task.c.status, _CAPTURED, func.count()).where(*members).group_by("status", _CAPTURED)
     ).all():
         source = S(status)
-        target = _target(BatchOperation(row.spread), Phase(row.phase), source, bool(captured))
+        target = _target(row.spread, row.phase, source, bool(captured))
         if target is not None:
             # The state alone would not do: another group may just have been moved into it.
             alike = (*members, task.c.status == source, _CAPTURED.is_(bool(captured)))
@@ -141,7 +139,7 @@ def _target(spread: BatchOperation, phase: Phase, status: S, captured: bool) -> 
 
 
 def _move(
-    tx: Tx, row: Row[Any], source: S, target: S, count: int, alike: Iterable[ColumnElement[bool]]
+    tx: Tx, row: BatchRow, source: S, target: S, count: int, alike: Iterable[ColumnElement[bool]]
 ) -> None:
     waits = target in DUE
     values: dict[str, Any] = {
@@ -167,7 +165,7 @@ def fresh_start(now: int) -> Mapping[str, Any]:
     return {"due_at": now, "retry_time": 0, "failures": 0, "deaths": 0, "finished_at": 0}
 
 
-def _reverse_completion(row: Row[Any]) -> ColumnElement[int]:
+def _reverse_completion(row: BatchRow) -> ColumnElement[int]:
     """Due times in the past, the earlier the later the task ended: last done, first undone."""
     ended = func.coalesce(func.nullif(task.c.finished_at, 0), task.c.updated_at)
     return literal(row.phase_at + row.created_at, BigInteger) - ended
@@ -179,7 +177,7 @@ def _ask_to_stop(tx: Tx, members: Iterable[ColumnElement[bool]], stop: int) -> N
     tx.execute(held.values(stop=stop))
 
 
-def open_batch(tx: Tx, row: Row[Any], *, spread: bool) -> bool:
+def open_batch(tx: Tx, row: BatchRow, *, spread: bool) -> bool:
     """Let a loaded batch run; with a spread if its tasks were written as nobody's to take."""
     return begin(
         tx,
@@ -190,7 +188,7 @@ def open_batch(tx: Tx, row: Row[Any], *, spread: bool) -> bool:
     )
 
 
-def discard(tx: Tx, row: Row[Any]) -> bool:
+def discard(tx: Tx, row: BatchRow) -> bool:
     """Take back a batch that is still being loaded."""
     return begin(tx, row, BatchOperation.DISCARD, Phase.CANCEL, batch.c.phase == Phase.LOADING)
 
@@ -212,7 +210,7 @@ def can_roll_back(tx: Tx, batch_id: int) -> bool:
 
 
 def begin(
-    tx: Tx, row: Row[Any], spread: BatchOperation | None, phase: Phase, *conditions: Any
+    tx: Tx, row: BatchRow, spread: BatchOperation | None, phase: Phase, *conditions: Any
 ) -> bool:
     """Write into the batch what is to be carried over its tasks."""
     changed = tx.execute(

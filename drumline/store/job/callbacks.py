@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, bindparam, case, insert, select, union_all, update
+from sqlalchemy import bindparam, case, insert, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from drumline.domain.jobs.callback import Callback
@@ -25,6 +25,7 @@ from drumline.errors import BadToken, Conflict, WrongUse
 from drumline.store.batch.batches import PhaseChanged
 from drumline.store.database import Database
 from drumline.store.node import handlers
+from drumline.store.rows import columns_of, read_first, read_rows
 from drumline.store.tables import CALLER, result, secret, task
 from drumline.store.task import holdings, runs
 from drumline.store.task.runs import RaceLost
@@ -73,7 +74,7 @@ def receive(
     right = token_for(key or b"", task_id, 0 if row is None else row.fence)
     if not hmac.compare_digest(right.encode(), token.encode()) or key is None or row is None:
         raise BadToken
-    status = TaskState(row.status)
+    status = row.status
     if status not in (TaskState.RUNNING, TaskState.WAITING_CALLBACK):
         raise Conflict(reason=f"task {task_id} is {status}; it waits for no callback")
     if row.callback is not None:
@@ -89,15 +90,31 @@ def receive(
     return "done"
 
 
-def _row(tx: Tx, task_id: int, region: str | None = None) -> Row[Any] | None:
+class _WaitingRun(holdings.HeldRow, frozen=True):
+    """A run that waits for its callback, or is about to."""
+
+    callback: str | None
+    region: str
+
+
+class _AnsweredRun(_WaitingRun, frozen=True):
+    """Such a run with the answer of its first call."""
+
+    answer: str | None
+
+
+_COLUMNS = columns_of(_WaitingRun)
+
+
+def _row(tx: Tx, task_id: int, region: str | None = None) -> _AnsweredRun | None:
     statement = (
-        select(*holdings.COLUMNS, task.c.callback, task.c.region, result.c.value.label("answer"))
+        select(*_COLUMNS, result.c.value.label("answer"))
         .outerjoin(result, result.c.task_id == task.c.id)
         .where(task.c.id == task_id)
     )
     if region is not None:
         statement = statement.where(task.c.region == region)
-    return tx.execute(statement).first()
+    return read_first(tx, _AnsweredRun, statement)
 
 
 def _checked(callback: Callback) -> str:
@@ -114,7 +131,7 @@ def _as_text(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
 
 
-def _note(tx: Tx, row: Row[Any], values: dict[str, Any]) -> None:
+def _note(tx: Tx, row: _AnsweredRun, values: dict[str, Any]) -> None:
     """Write down what came, if the attempt still goes on.
 
     It may have begun to wait since we looked: then it is due at once, for whoever looks first.
@@ -136,7 +153,7 @@ def _note(tx: Tx, row: Row[Any], values: dict[str, Any]) -> None:
         raise RaceLost
 
 
-def _end(tx: Tx, row: Row[Any], callback: Callback, limits: RetryLimits) -> None:
+def _end(tx: Tx, row: _AnsweredRun, callback: Callback, limits: RetryLimits) -> None:
     """The run ends as its target says. What the first call brought is kept beside it."""
     kept = None
     if callback.result is not None:
@@ -184,7 +201,7 @@ _ANYONE_WAITS = (
 def expire(database: Database, region: str, limits: RetryLimits, limit: int = 500) -> int:
     """Fail the runs whose callback never came, and end those whose callback came too early."""
 
-    def look(tx: Tx) -> list[Row[Any]]:
+    def look(tx: Tx) -> list[_WaitingRun]:
         if tx.execute(_ANYONE_WAITS, {"region": region}).first() is None:
             return []  # as on most nodes at most times: one index entry was looked at
         parts = [
@@ -200,8 +217,8 @@ def expire(database: Database, region: str, limits: RetryLimits, limit: int = 50
             for priority in PRIORITIES
         ]
         ids = list(tx.execute(union_all(*(select(part) for part in parts))).scalars())
-        columns = (*holdings.COLUMNS, task.c.callback)
-        return list(tx.execute(select(*columns).where(task.c.id.in_(ids)))) if ids else []
+        rows = select(*_COLUMNS).where(task.c.id.in_(ids))
+        return read_rows(tx, _WaitingRun, rows) if ids else []
 
     rows = [row for row in database.read(look) if row.status == TaskState.WAITING_CALLBACK]
     late = [row for row in rows if row.callback is None]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import select, update
 
 from drumline.domain.jobs.firing import (
     ActiveRun,
@@ -28,6 +28,7 @@ from drumline.domain.states import HELD, Cause, TaskState, check_transition
 from drumline.errors import Conflict
 from drumline.store.job import jobs
 from drumline.store.job.firings import is_plain, row_for
+from drumline.store.rows import JobRow, StoredRow, columns_of, read_rows
 from drumline.store.tables import ANYONE, NOBODY, TICKER, job, task
 from drumline.store.task.runs import STOP_KILL, RaceLost
 from drumline.store.task.tasks import add_one
@@ -53,7 +54,7 @@ def fire(tx: Tx, firings: Mapping[int, int]) -> dict[int, FiringDecision]:
     rows = jobs.begin_decisions(tx, sorted(chosen))
     earlier = earlier_of(tx, rows.values(), set(chosen.values()))
     decisions: dict[int, FiringDecision] = {}
-    queues: list[tuple[Row[Any], bool]] = []
+    queues: list[tuple[JobRow, bool]] = []
     alike: defaultdict[FiringDecision, list[int]] = defaultdict(list)
     for job_id, firing_id in chosen.items():
         decision = decide_firing(
@@ -120,7 +121,7 @@ def _decided(tx: Tx, decision: FiringDecision) -> dict[str, Any]:
 
 
 def earlier_of(
-    tx: Tx, rows: Iterable[Row[Any]], deciding: Collection[int] = ()
+    tx: Tx, rows: Iterable[JobRow], deciding: Collection[int] = ()
 ) -> dict[int, EarlierRuns]:
     """What the earlier firings of jobs have come to; not counted are those that are decided now."""
     rows = list(rows)
@@ -133,27 +134,50 @@ def earlier_of(
     }
 
 
+class _UnfinishedFiring(StoredRow, frozen=True):
+    """A firing that is not decided, waits or runs."""
+
+    table = task
+
+    active_job_id: int
+    id: int
+    status: TaskState
+    owner: int
+    stop: int
+    scheduled_at: int
+    fired_by: FiringKind
+
+
+class _LastStarted(StoredRow, frozen=True):
+    """The last run of a job that started."""
+
+    table = task
+
+    job_id: int
+    status: TaskState
+    run_attempt: int | None
+    scheduled_at: int
+    finished_at: int
+
+
+_UNFINISHED_COLUMNS = columns_of(_UnfinishedFiring)
+_LAST_STARTED_COLUMNS = columns_of(_LastStarted)
+
 UnderWay = tuple[list[ActiveRun], list[int]]
 
 
 def _under_way(
-    tx: Tx, rows: Iterable[Row[Any]], deciding: Collection[int] = ()
+    tx: Tx, rows: Iterable[JobRow], deciding: Collection[int] = ()
 ) -> dict[int, UnderWay]:
     """The runs of jobs that were let through, and those that are queued, in their order."""
     plain = {row.id: is_plain(row) for row in rows}
     found: dict[int, UnderWay] = {job_id: ([], []) for job_id in plain}
-    runs = tx.execute(
-        select(
-            task.c.active_job_id,
-            task.c.id,
-            task.c.status,
-            task.c.owner,
-            task.c.stop,
-            task.c.scheduled_at,
-            task.c.fired_by,
-        )
+    runs = read_rows(
+        tx,
+        _UnfinishedFiring,
+        select(*_UNFINISHED_COLUMNS)
         .where(task.c.active_job_id.in_(list(plain)), task.c.scheduled_at <= tx.now + CLOCKS_APART)
-        .order_by(task.c.active_job_id, task.c.scheduled_at, task.c.id)
+        .order_by(task.c.active_job_id, task.c.scheduled_at, task.c.id),
     )
     for run in runs:
         if run.owner == TICKER or run.id in deciding:
@@ -186,21 +210,15 @@ def _last(tx: Tx, job_ids: Sequence[int]) -> dict[int, LastRun]:
         .scalar_subquery()
     )
     ids = [i for i in tx.execute(select(started).where(job.c.id.in_(job_ids))).scalars() if i]
-    columns = (
-        task.c.job_id,
-        task.c.status,
-        task.c.run_attempt,
-        task.c.scheduled_at,
-        task.c.finished_at,
-    )
-    runs = tx.execute(select(*columns).where(task.c.id.in_(ids))).all() if ids else []
+    found = select(*_LAST_STARTED_COLUMNS).where(task.c.id.in_(ids))
+    runs = read_rows(tx, _LastStarted, found) if ids else []
     return {
-        run.job_id: LastRun(S(run.status), run.run_attempt or 1, _skipped_since(tx, run))
+        run.job_id: LastRun(run.status, run.run_attempt or 1, _skipped_since(tx, run))
         for run in runs
     }
 
 
-def _skipped_since(tx: Tx, run: Row[Any]) -> bool:
+def _skipped_since(tx: Tx, run: _LastStarted) -> bool:
     """Was a firing skipped after the failure? What overlapped the run was skipped before it."""
     if run.status not in (S.FAIL, S.CANCEL):
         return False

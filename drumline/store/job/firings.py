@@ -10,11 +10,12 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, func, select, union_all, update
+from sqlalchemy import func, select, union_all, update
 
 from drumline.domain.jobs.firing import FiringKind, needs_decision
-from drumline.domain.states import TaskState
+from drumline.domain.states import Cause, TaskState
 from drumline.store.job import jobs
+from drumline.store.rows import JobRow, StoredRow, columns_of, read_first, read_rows
 from drumline.store.tables import ANYONE, TICKER, task
 from drumline.store.task.scan import PRIORITIES
 from drumline.store.task.tasks import add, new_row
@@ -29,7 +30,7 @@ LATEST_RUNS = 100
 
 def row_for(
     tx: Tx,
-    row: Row[Any],
+    row: JobRow,
     scheduled_at: int,
     due_at: int,
     kind: FiringKind = FiringKind.SCHEDULED,
@@ -52,7 +53,7 @@ def row_for(
 class Plan(NamedTuple):
     """What is to be written of a job's firings, and up to when that is all of them."""
 
-    row: Row[Any]
+    row: JobRow
     times: Sequence[int]
     until: int
 
@@ -87,7 +88,7 @@ def _times_from(tx: Tx, job_id: int, first: int) -> Sequence[int]:
     return tx.execute(statement).scalars().all()
 
 
-def plan_after(tx: Tx, row: Row[Any]) -> bool:
+def plan_after(tx: Tx, row: JobRow) -> bool:
     """The next firing of a job that fires a while after its last run has ended.
 
     It is late at most, never missed: the delay is at least so long.
@@ -120,10 +121,24 @@ def last_end(tx: Tx, job_id: int) -> int | None:
 # --- found ---------------------------------------------------------------------------------------
 
 
-def undecided(tx: Tx, region: str, until: int, limit: int) -> list[Row[Any]]:
+class UndecidedFiring(StoredRow, frozen=True):
+    """A firing whose decision is still to be made."""
+
+    table = task
+
+    id: int
+    job_id: int
+    due_at: int
+    scheduled_at: int
+
+
+_UNDECIDED_COLUMNS = columns_of(UndecidedFiring)
+
+
+def undecided(tx: Tx, region: str, until: int, limit: int) -> list[UndecidedFiring]:
     """The firings that are to be decided by this time, earliest first."""
     parts = [
-        select(task.c.id, task.c.job_id, task.c.due_at, task.c.scheduled_at)
+        select(*_UNDECIDED_COLUMNS)
         .where(
             task.c.region == region,
             task.c.owner == TICKER,
@@ -135,12 +150,12 @@ def undecided(tx: Tx, region: str, until: int, limit: int) -> list[Row[Any]]:
         .subquery()
         for priority in PRIORITIES
     ]
-    found = list(tx.execute(union_all(*(select(part) for part in parts))))
+    found = read_rows(tx, UndecidedFiring, union_all(*(select(part) for part in parts)))
     found.sort(key=lambda row: (row.due_at, row.id))
     return found[:limit]
 
 
-def is_plain(row: Row[Any]) -> bool:
+def is_plain(row: JobRow) -> bool:
     """Does every firing of this job simply run?"""
     return not needs_decision(jobs.policies_of(row))
 
@@ -157,6 +172,35 @@ def pass_on(tx: Tx, ids: Sequence[int]) -> int:
 # --- shown ---------------------------------------------------------------------------------------
 
 
+class LatestRunRow(StoredRow, frozen=True):
+    """The latest firing of a job, in short."""
+
+    table = task
+
+    id: int
+    status: TaskState
+    cause: Cause | None
+    scheduled_at: int
+    finished_at: int
+
+
+class JobRunRow(LatestRunRow, frozen=True):
+    """A run of a job, or a firing that was skipped."""
+
+    job_id: int
+    info: str | None
+    due_at: int
+    started_at: int
+    fired_by: FiringKind
+    run_attempt: int | None
+    attempt: int
+    trace_id: str | None
+
+
+_LATEST_COLUMNS = columns_of(LatestRunRow)
+_RUN_COLUMNS = columns_of(JobRunRow)
+
+
 def runs_of(
     tx: Tx,
     job_id: int,
@@ -165,7 +209,7 @@ def runs_of(
     since: int | None = None,
     until: int | None = None,
     limit: int = 50,
-) -> list[Row[Any]]:
+) -> list[JobRunRow]:
     """A job's runs and skipped firings, the latest first."""
     statement = select(*_RUN_COLUMNS).where(task.c.job_id == job_id)
     if statuses:
@@ -174,36 +218,21 @@ def runs_of(
         statement = statement.where(task.c.scheduled_at >= since)
     if until is not None:
         statement = statement.where(task.c.scheduled_at <= until)
-    return list(tx.execute(statement.order_by(task.c.scheduled_at.desc()).limit(limit)))
+    return read_rows(tx, JobRunRow, statement.order_by(task.c.scheduled_at.desc()).limit(limit))
 
 
-_RUN_COLUMNS = (
-    task.c.id,
-    task.c.job_id,
-    task.c.status,
-    task.c.cause,
-    task.c.info,
-    task.c.scheduled_at,
-    task.c.due_at,
-    task.c.started_at,
-    task.c.finished_at,
-    task.c.fired_by,
-    task.c.run_attempt,
-    task.c.attempt,
-    task.c.trace_id,
-)
-
-
-def last_runs(tx: Tx, job_ids: Sequence[int]) -> dict[int, Row[Any]]:
+def last_runs(tx: Tx, job_ids: Sequence[int]) -> dict[int, LatestRunRow]:
     """The latest firing of each job that has come to its time."""
-    found: dict[int, Row[Any]] = {}
+    found: dict[int, LatestRunRow] = {}
     for job_id in job_ids:
-        row = tx.execute(
-            select(task.c.id, task.c.status, task.c.cause, task.c.scheduled_at, task.c.finished_at)
+        row = read_first(
+            tx,
+            LatestRunRow,
+            select(*_LATEST_COLUMNS)
             .where(task.c.job_id == job_id, task.c.scheduled_at <= tx.now)
             .order_by(task.c.scheduled_at.desc())
-            .limit(1)
-        ).first()
+            .limit(1),
+        )
         if row is not None:
             found[job_id] = row
     return found

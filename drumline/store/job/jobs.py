@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, bindparam, delete, exists, func, insert, select, tuple_, update
+from sqlalchemy import bindparam, delete, exists, func, insert, select, tuple_, update
 
 from drumline.domain.jobs.firing import (
-    ConcurrencyPolicy,
-    FailureAction,
     FiringPolicies,
-    OverlapAction,
 )
 from drumline.domain.jobs.schedule import Schedule
 from drumline.domain.states import Cause, TaskState
 from drumline.errors import NameTaken, NotFound, VersionConflict
+from drumline.store.rows import JobRow, read_first, read_one, read_rows
 from drumline.store.tables import NOBODY, TICKER, job, task
 from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx, new_id
@@ -36,7 +34,7 @@ RUN_COLUMNS = ("type", "target_type", "param", "retry", "priority", "timeout_ms"
 """What a run takes from its job as it stands."""
 
 
-def schedule_of(row: Row[Any]) -> Schedule:
+def schedule_of(row: JobRow) -> Schedule:
     """A job's schedule, whole."""
     return Schedule.parse(
         row.cron_expr,
@@ -47,17 +45,17 @@ def schedule_of(row: Row[Any]) -> Schedule:
     )
 
 
-def policies_of(row: Row[Any]) -> FiringPolicies:
+def policies_of(row: JobRow) -> FiringPolicies:
     return FiringPolicies(
-        OverlapAction(row.overlap_action),
-        FailureAction(row.failure_action),
-        ConcurrencyPolicy(row.concurrency_policy),
+        row.overlap_action,
+        row.failure_action,
+        row.concurrency_policy,
         row.max_concurrency,
     )
 
 
-def run_values(row: Row[Any]) -> dict[str, Any]:
-    return {name: row._mapping[name] for name in RUN_COLUMNS}
+def run_values(row: JobRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in RUN_COLUMNS}
 
 
 # --- defined -------------------------------------------------------------------------------------
@@ -85,37 +83,37 @@ def create(tx: Tx, region: str, values: Mapping[str, Any]) -> int:
     )
 
 
-def get(tx: Tx, region: str, key: int | str) -> Row[Any]:
+def get(tx: Tx, region: str, key: int | str) -> JobRow:
     """A job by its id or its name; what is both is a name. A deleted one is not there."""
     here = select(job).where(job.c.region == region, job.c.deleted.is_(False))
     row = None
     if isinstance(key, str):
-        row = tx.execute(here.where(job.c.unique_name == unique_name(region, key))).first()
+        row = read_first(tx, JobRow, here.where(job.c.unique_name == unique_name(region, key)))
     if row is None and (number := _as_id(key)):
-        row = tx.execute(here.where(job.c.id == number)).first()
+        row = read_first(tx, JobRow, here.where(job.c.id == number))
     if row is None:
         raise NotFound(noun="job", id=key)
     return row
 
 
-def rows_of(tx: Tx, ids: Sequence[int]) -> dict[int, Row[Any]]:
-    rows = tx.execute(select(job).where(job.c.id.in_(ids)))
+def rows_of(tx: Tx, ids: Sequence[int]) -> dict[int, JobRow]:
+    rows = read_rows(tx, JobRow, select(job).where(job.c.id.in_(ids)))
     return {row.id: row for row in rows}
 
 
 def listed(
     tx: Tx, region: str, *, status: str | None = None, before: int | None = None, limit: int = 50
-) -> list[Row[Any]]:
+) -> list[JobRow]:
     """The newest jobs first, a page at a time."""
     statement = select(job).where(job.c.region == region, job.c.deleted.is_(False))
     if status is not None:
         statement = statement.where(job.c.status == status)
     if before is not None:
         statement = statement.where(job.c.id < before)
-    return list(tx.execute(statement.order_by(job.c.id.desc()).limit(limit)))
+    return read_rows(tx, JobRow, statement.order_by(job.c.id.desc()).limit(limit))
 
 
-def change(tx: Tx, row: Row[Any], version: int | None, values: Mapping[str, Any]) -> None:
+def change(tx: Tx, row: JobRow, version: int | None, values: Mapping[str, Any]) -> None:
     """Change a job and take its unstarted firings back: both, or neither.
 
     The job's row comes first. A ticker that is just materialising this job either finds its
@@ -140,11 +138,11 @@ def change(tx: Tx, row: Row[Any], version: int | None, values: Mapping[str, Any]
     ).rowcount
     if changed != 1:
         raise RaceLost
-    now = tx.execute(select(job).where(job.c.id == row.id)).one()
+    now = read_one(tx, JobRow, select(job).where(job.c.id == row.id))
     _take_back(tx, now, stopped=now.status != row.status == ENABLED or now.deleted)
 
 
-def switch(tx: Tx, row: Row[Any], version: int | None, status: str) -> None:
+def switch(tx: Tx, row: JobRow, version: int | None, status: str) -> None:
     """Enable or disable a job. What is so already stays as it is, with its firings."""
     if row.status != status:
         change(tx, row, version, {"status": status})
@@ -152,12 +150,12 @@ def switch(tx: Tx, row: Row[Any], version: int | None, status: str) -> None:
         raise VersionConflict(id=row.id, found=row.version, wanted=version)
 
 
-def remove(tx: Tx, row: Row[Any], version: int | None = None) -> None:
+def remove(tx: Tx, row: JobRow, version: int | None = None) -> None:
     """Delete softly: the name is free again, the runs stay."""
     change(tx, row, version, {"status": DISABLED, "deleted": True, "unique_name": None})
 
 
-def _take_back(tx: Tx, row: Row[Any], stopped: bool) -> None:
+def _take_back(tx: Tx, row: JobRow, stopped: bool) -> None:
     """No firing starts any more as the job was before.
 
     Those to come are deleted; a job that is still enabled has them computed anew. Of those whose
@@ -221,38 +219,38 @@ def glance(tx: Tx, region: str, until: int) -> Glance:
     return Glance(*map(bool, tx.execute(_GLANCE, {"region": region, "until": until}).one()))
 
 
-def to_materialise(tx: Tx, region: str, until: int, limit: int) -> list[Row[Any]]:
+def to_materialise(tx: Tx, region: str, until: int, limit: int) -> list[JobRow]:
     """Enabled jobs whose firings are not known up to this time, the most behind first."""
-    return list(
-        tx.execute(
-            select(job)
-            .where(
-                job.c.region == region,
-                job.c.status == ENABLED,
-                job.c.by_clock.is_(True),
-                job.c.fired_until < until,
-            )
-            .order_by(job.c.fired_until)
-            .limit(limit)
+    return read_rows(
+        tx,
+        JobRow,
+        select(job)
+        .where(
+            job.c.region == region,
+            job.c.status == ENABLED,
+            job.c.by_clock.is_(True),
+            job.c.fired_until < until,
         )
+        .order_by(job.c.fired_until)
+        .limit(limit),
     )
 
 
-def idle_after_completion(tx: Tx, region: str, limit: int) -> list[Row[Any]]:
+def idle_after_completion(tx: Tx, region: str, limit: int) -> list[JobRow]:
     """Enabled jobs that fire after each completion and have no run under way."""
     active = exists().where(task.c.active_job_id == job.c.id)
-    return list(
-        tx.execute(
-            select(job)
-            .where(
-                job.c.region == region,
-                job.c.status == ENABLED,
-                job.c.by_clock.is_(False),
-                job.c.fired_until < FOREVER,
-                ~active,
-            )
-            .limit(limit)
+    return read_rows(
+        tx,
+        JobRow,
+        select(job)
+        .where(
+            job.c.region == region,
+            job.c.status == ENABLED,
+            job.c.by_clock.is_(False),
+            job.c.fired_until < FOREVER,
+            ~active,
         )
+        .limit(limit),
     )
 
 
@@ -262,7 +260,7 @@ def with_queue(tx: Tx, region: str) -> list[int]:
     return list(rows.scalars())
 
 
-def advance(tx: Tx, row: Row[Any], until: int) -> bool:
+def advance(tx: Tx, row: JobRow, until: int) -> bool:
     """Move fired_until, if the job is still as it was read."""
     changed = tx.execute(
         update(job)
@@ -276,12 +274,12 @@ def advance(tx: Tx, row: Row[Any], until: int) -> bool:
     return changed == 1
 
 
-def begin_decision(tx: Tx, job_id: int) -> Row[Any]:
+def begin_decision(tx: Tx, job_id: int) -> JobRow:
     """The job as it is, with its decision number moved: until the commit nobody else decides."""
     return begin_decisions(tx, [job_id])[job_id]
 
 
-def begin_decisions(tx: Tx, job_ids: Sequence[int]) -> dict[int, Row[Any]]:
+def begin_decisions(tx: Tx, job_ids: Sequence[int]) -> dict[int, JobRow]:
     """The same for many jobs at once. Raced: another has decided about one of them since."""
     rows = rows_of(tx, job_ids)
     read = [(row.id, row.decision) for row in rows.values()]
@@ -296,11 +294,11 @@ def begin_decisions(tx: Tx, job_ids: Sequence[int]) -> dict[int, Row[Any]]:
     return rows
 
 
-def note_queues(tx: Tx, rows: Iterable[tuple[Row[Any], bool]]) -> None:
+def note_queues(tx: Tx, rows: Iterable[tuple[JobRow, bool]]) -> None:
     """Remember which jobs have runs that wait for their turn. Part of their decisions."""
     moved: dict[bool, list[int]] = {True: [], False: []}
     for row, queued in rows:
-        if bool(row.queued) != queued:
+        if row.queued != queued:
             moved[queued].append(row.id)
     for queued, ids in moved.items():
         if ids:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, insert, select, update
+from sqlalchemy import delete, exists, insert, select, update
 
 from drumline.domain.jobs.firing import (
-    CatchUpMode,
     FiringKind,
     ListedFirings,
     Misfire,
@@ -19,6 +18,7 @@ from drumline.domain.jobs.schedule import FiringCount, Schedule
 from drumline.domain.states import Cause, TaskState
 from drumline.store.job import jobs
 from drumline.store.job.firings import Plan, materialise, row_for
+from drumline.store.rows import JobRow
 from drumline.store.tables import ANYONE, NOBODY, TICKER, job, keeper, task
 from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
@@ -27,14 +27,14 @@ S = TaskState
 SECOND = 1_000_000
 
 
-def grace(row: Row[Any]) -> int:
+def grace(row: JobRow) -> int:
     """How late a firing may be decided. Jitter makes it late on purpose."""
-    return int((row.misfire_grace_seconds + row.jitter_seconds) * SECOND)
+    return (row.misfire_grace_seconds + row.jitter_seconds) * SECOND
 
 
-def is_late(row: Row[Any], scheduled_at: int, now: int) -> bool:
+def is_late(row: JobRow, scheduled_at: int, now: int) -> bool:
     """Is this firing past its grace? One that follows a completion waits for no clock."""
-    return bool(row.by_clock) and scheduled_at < now - grace(row)
+    return row.by_clock and scheduled_at < now - grace(row)
 
 
 def settle(tx: Tx, job_id: int, bound: int) -> Misfire | None:
@@ -61,7 +61,7 @@ def settle(tx: Tx, job_id: int, bound: int) -> Misfire | None:
         fired_until=0,
         now=tx.now,
         grace_us=grace(row),
-        mode=CatchUpMode(row.catch_up_mode),
+        mode=row.catch_up_mode,
         bound=bound,
     )
     if missed.misfire is not None:
@@ -81,7 +81,7 @@ def settle(tx: Tx, job_id: int, bound: int) -> Misfire | None:
     return missed.misfire
 
 
-def _missed_row(tx: Tx, row: Row[Any], misfire: Misfire) -> dict[str, Any]:
+def _missed_row(tx: Tx, row: JobRow, misfire: Misfire) -> dict[str, Any]:
     return row_for(tx, row, misfire.last, misfire.last) | {
         "status": S.SKIPPED,
         "owner": NOBODY,

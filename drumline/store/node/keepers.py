@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any
+from sqlalchemy import BindParameter, ColumnElement, bindparam, func, insert, select, update
 
-from sqlalchemy import BindParameter, ColumnElement, Row, bindparam, func, insert, select, update
-
+from drumline.domain.states import KeeperState
 from drumline.errors import Conflict
+from drumline.store.rows import KeeperRow, read_rows
 from drumline.store.tables import keeper, task
 from drumline.store.tx import Tx, new_id
-
-
-class KeeperState(StrEnum):
-    ALIVE = "alive"
-    GONE = "gone"  # said goodbye
-    DEAD = "dead"  # declared so by the reaper; never revived
 
 
 class KeeperDead(Conflict):
@@ -85,13 +78,13 @@ _OWNING = _HERE.where(keeper.c.state != KeeperState.ALIVE, owns_tasks(_REGION))
 _NOTHING = update(keeper).where(keeper.c.id == 0).values(beat=0)
 
 
-def alive(tx: Tx, region: str) -> list[Row[Any]]:
-    return list(tx.execute(_ALIVE, {"region": region}))
+def alive(tx: Tx, region: str) -> list[KeeperRow]:
+    return read_rows(tx, KeeperRow, _ALIVE, {"region": region})
 
 
-def owning(tx: Tx, region: str) -> list[Row[Any]]:
+def owning(tx: Tx, region: str) -> list[KeeperRow]:
     """Incarnations that are over and still own tasks."""
-    return list(tx.execute(_OWNING, {"region": region}))
+    return read_rows(tx, KeeperRow, _OWNING, {"region": region})
 
 
 def prove_writable(tx: Tx) -> None:

@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Row, bindparam, func, insert, select, update
+from sqlalchemy import Select, bindparam, func, insert, select, update
 
+from drumline.domain.states import KeeperState
 from drumline.domain.sweeps import sweep as rules
 from drumline.domain.sweeps.partition import Checkpoint, PartitionDirectives, PartitionInfo
 from drumline.domain.sweeps.sweep import SweepState
 from drumline.store.database import Database
-from drumline.store.node.keepers import KeeperState
+from drumline.store.rows import PartitionRow, SweepRow, read_first, read_one
 from drumline.store.sweep import sweeps
 from drumline.store.tables import keeper, sweep, sweep_failed, sweep_log, sweep_part, task
 from drumline.store.tx import Tx
@@ -41,13 +42,13 @@ def open_part(database: Database, held: HeldPartition) -> PartitionInfo | None:
 def _open(tx: Tx, held: HeldPartition) -> PartitionInfo | None:
     if not _is_ours(tx, held, progress=False):
         return None
-    part = _part(tx, held.task_id)
+    part = read_one(tx, PartitionRow, _of_task(held.task_id))
     tx.execute(
         update(sweep_part)
         .where(sweep_part.c.id == part.id)
         .values(running=True, speed=0.0, updated_at=tx.now)
     )
-    row = tx.execute(select(sweep).where(sweep.c.id == part.sweep_id)).one()
+    row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == part.sweep_id))
     return PartitionInfo(
         sweep_id=row.id,
         name=row.name,
@@ -70,10 +71,10 @@ def checkpoint(
 
 
 def _store(tx: Tx, held: HeldPartition, flush: Checkpoint) -> PartitionDirectives | None:
-    part = _part(tx, held.task_id)
+    part = read_first(tx, PartitionRow, _of_task(held.task_id))
     if part is None or not _is_ours(tx, held, progress=flush.start > part.start_index):
         return None
-    part = _part(tx, held.task_id)  # as it is while its task is locked
+    part = read_one(tx, PartitionRow, _of_task(held.task_id))  # as it is while its task is locked
     values: dict[str, Any] = {"speed": flush.speed, "updated_at": tx.now}
     if flush.start > part.start_index:
         room = FAILED_KEPT - part.failed_kept
@@ -98,7 +99,7 @@ def _store(tx: Tx, held: HeldPartition, flush: Checkpoint) -> PartitionDirective
         )  # fmt: skip
     if flush.extra is not None:
         tx.execute(update(sweep).where(sweep.c.id == part.sweep_id).values(extra=flush.extra))
-    row = tx.execute(select(sweep).where(sweep.c.id == part.sweep_id)).one()
+    row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == part.sweep_id))
     return _live(tx, row, part)
 
 
@@ -114,11 +115,11 @@ def _is_ours(tx: Tx, held: HeldPartition, progress: bool) -> bool:
     return changed == 1
 
 
-def _part(tx: Tx, task_id: int) -> Any:
-    return tx.execute(select(sweep_part).where(sweep_part.c.task_id == task_id)).first()
+def _of_task(task_id: int) -> Select[Any]:
+    return select(sweep_part).where(sweep_part.c.task_id == task_id)
 
 
-def _stuck(part: Row[Any]) -> tuple[int, ...]:
+def _stuck(part: PartitionRow) -> tuple[int, ...]:
     return msgspec.json.decode(part.stuck or "[]", type=tuple[int, ...])
 
 
@@ -130,7 +131,7 @@ def _keep_failed(tx: Tx, sweep_id: int, failed: list[int]) -> None:
         )
 
 
-def _live(tx: Tx, row: Row[Any], part: Row[Any]) -> PartitionDirectives:
+def _live(tx: Tx, row: SweepRow, part: PartitionRow) -> PartitionDirectives:
     others = tx.execute(
         select(
             func.count().label("parts"),

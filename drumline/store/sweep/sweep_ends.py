@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, select, update
+from sqlalchemy import select, update
 
 from drumline.domain.release import FinishedRun, ReleaseDecision
 from drumline.domain.states import FINISHED, TaskState
 from drumline.domain.sweeps.partition import HookResult, PartitionResult
 from drumline.domain.sweeps.sweep import Initiator, SweepState
+from drumline.store.rows import PartitionRow, SweepRow, read_one
 from drumline.store.sweep import sweeps
 from drumline.store.tables import sweep, sweep_part
 from drumline.store.tx import Tx
@@ -47,7 +48,7 @@ def settle(
     for run in ended:
         if run.id not in owners:
             continue
-        row = tx.execute(select(sweep).where(sweep.c.id == owners[run.id])).one()
+        row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == owners[run.id]))
         if row.hook_task_id == run.id:
             _hook_ended(tx, row, run, verdicts[run.id])
         else:
@@ -57,10 +58,10 @@ def settle(
 # --- partitions ----------------------------------------------------------------------------------
 
 
-def _part_ended(tx: Tx, row: Row[Any], run: FinishedRun, verdict: ReleaseDecision) -> None:
+def _part_ended(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDecision) -> None:
     over = verdict.status in FINISHED
     this = sweep_part.c.task_id == run.id
-    part = tx.execute(select(sweep_part).where(this)).one()
+    part = read_one(tx, PartitionRow, select(sweep_part).where(this))
     rest = {"task_id": None} if over else {}
     tx.execute(
         update(sweep_part).where(this).values(running=False, speed=0.0, updated_at=tx.now, **rest)
@@ -94,7 +95,7 @@ def _reason(verdict: ReleaseDecision) -> str:
 # --- hooks ---------------------------------------------------------------------------------------
 
 
-def _hook_ended(tx: Tx, row: Row[Any], run: FinishedRun, verdict: ReleaseDecision) -> None:
+def _hook_ended(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDecision) -> None:
     if verdict.status not in FINISHED:
         return
     if row.state == SweepState.STOPPING:
@@ -118,7 +119,7 @@ def _hook_ended(tx: Tx, row: Row[Any], run: FinishedRun, verdict: ReleaseDecisio
         _prepared(tx, row, end)
 
 
-def _prepared(tx: Tx, row: Row[Any], end: HookResult) -> None:
+def _prepared(tx: Tx, row: SweepRow, end: HookResult) -> None:
     values: dict[str, Any] = {"hook_task_id": None}
     if end.total is not None:
         values |= {"total": end.total, "identity": end.identity}
@@ -132,7 +133,7 @@ def _prepared(tx: Tx, row: Row[Any], end: HookResult) -> None:
         sweeps.begin(tx, row, Initiator.RUNNER)
 
 
-def _changed_source(row: Row[Any], end: HookResult) -> str | None:
+def _changed_source(row: SweepRow, end: HookResult) -> str | None:
     if end.total is None or row.total is None:
         return None
     if (row.total, row.identity) == (end.total, end.identity):
@@ -140,7 +141,7 @@ def _changed_source(row: Row[Any], end: HookResult) -> str | None:
     return f"the source has changed: it had {row.total:,} items and has {end.total:,} now"
 
 
-def _ended(tx: Tx, row: Row[Any], target: SweepState, by: Initiator, reason: str) -> None:
+def _ended(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, reason: str) -> None:
     finished = tx.now if target is SweepState.FAILED else None
     sweeps.move(
         tx,

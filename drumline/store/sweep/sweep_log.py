@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Row, delete, select
+from sqlalchemy import delete, select
 
 from drumline.domain.sweeps.sweep import ACTIVE, ENDED
+from drumline.store.rows import FailedItemRow, LogLineRow, read_rows
 from drumline.store.tables import sweep, sweep_failed, sweep_log, sweep_part
 from drumline.store.tx import Tx
 
@@ -19,22 +18,22 @@ RECENTLY = 3_600_000_000
 
 def lines(
     tx: Tx, sweep_id: int, item: int | None, before: int | None, limit: int
-) -> list[Row[Any]]:
+) -> list[LogLineRow]:
     """The newest lines first, a page at a time."""
     statement = select(sweep_log).where(sweep_log.c.sweep_id == sweep_id)
     if item is not None:
         statement = statement.where(sweep_log.c.item == item)
     if before is not None:
         statement = statement.where(sweep_log.c.id < before)
-    return list(tx.execute(statement.order_by(sweep_log.c.id.desc()).limit(limit)))
+    return read_rows(tx, LogLineRow, statement.order_by(sweep_log.c.id.desc()).limit(limit))
 
 
-def failed(tx: Tx, sweep_id: int, after: int | None, limit: int) -> list[Row[Any]]:
+def failed(tx: Tx, sweep_id: int, after: int | None, limit: int) -> list[FailedItemRow]:
     """The lowest failed indexes first, a page at a time."""
     statement = select(sweep_failed).where(sweep_failed.c.sweep_id == sweep_id)
     if after is not None:
         statement = statement.where(sweep_failed.c.item > after)
-    return list(tx.execute(statement.order_by(sweep_failed.c.item).limit(limit)))
+    return read_rows(tx, FailedItemRow, statement.order_by(sweep_failed.c.item).limit(limit))
 
 
 # --- retention -----------------------------------------------------------------------------------

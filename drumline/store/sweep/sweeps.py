@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import Cause, TaskState
@@ -27,6 +27,7 @@ from drumline.domain.sweeps.sweep import (
 )
 from drumline.errors import Conflict, NotFound
 from drumline.store.admin import alarms
+from drumline.store.rows import PartitionRow, SweepRow, read_first, read_one, read_rows
 from drumline.store.tables import ANYONE, NOBODY, sweep, sweep_part, task
 from drumline.store.task.runs import NO_STOP, STOP_CANCEL, STOP_KILL, RaceLost
 from drumline.store.task.tasks import add_one, new_row
@@ -70,42 +71,44 @@ def create(tx: Tx, region: str, values: Mapping[str, Any], spec: HandlerSpec) ->
     return sweep_id
 
 
-def get(tx: Tx, region: str, key: int | str) -> Row[Any]:
+def get(tx: Tx, region: str, key: int | str) -> SweepRow:
     """A sweep by its id or its name; no name consists of digits only."""
     text = str(key)
     if text.isascii() and text.isdigit():
         is_it = sweep.c.id == min(int(text), LARGEST_TOTAL)
     else:
         is_it = sweep.c.unique_name == unique_name(region, text)
-    row = tx.execute(select(sweep).where(sweep.c.region == region, is_it)).first()
+    row = read_first(tx, SweepRow, select(sweep).where(sweep.c.region == region, is_it))
     if row is None:
         raise NotFound(noun="sweep", id=key)
     return row
 
 
-def locked(tx: Tx, sweep_id: int) -> Row[Any]:
+def locked(tx: Tx, sweep_id: int) -> SweepRow:
     """The sweep as it is now, and nobody else moves it before the commit."""
     tx.execute(update(sweep).where(sweep.c.id == sweep_id).values(updated_at=tx.now))
-    return tx.execute(select(sweep).where(sweep.c.id == sweep_id)).one()
+    return read_one(tx, SweepRow, select(sweep).where(sweep.c.id == sweep_id))
 
 
 def listed(
     tx: Tx, region: str, *, state: str | None = None, before: int | None = None, limit: int = 50
-) -> list[Row[Any]]:
+) -> list[SweepRow]:
     """The newest sweeps first, a page at a time."""
     statement = select(sweep).where(sweep.c.region == region)
     if state is not None:
         statement = statement.where(sweep.c.state == state)
     if before is not None:
         statement = statement.where(sweep.c.id < before)
-    return list(tx.execute(statement.order_by(sweep.c.id.desc()).limit(limit)))
+    return read_rows(tx, SweepRow, statement.order_by(sweep.c.id.desc()).limit(limit))
 
 
-def parts_of(tx: Tx, ids: list[int]) -> dict[int, list[Row[Any]]]:
+def parts_of(tx: Tx, ids: list[int]) -> dict[int, list[PartitionRow]]:
     """The partitions of these sweeps, in order."""
-    found: dict[int, list[Row[Any]]] = {sweep_id: [] for sweep_id in ids}
-    rows = tx.execute(
-        select(sweep_part).where(sweep_part.c.sweep_id.in_(ids)).order_by(sweep_part.c.number)
+    found: dict[int, list[PartitionRow]] = {sweep_id: [] for sweep_id in ids}
+    rows = read_rows(
+        tx,
+        PartitionRow,
+        select(sweep_part).where(sweep_part.c.sweep_id.in_(ids)).order_by(sweep_part.c.number),
     )
     for row in rows:
         found[row.sweep_id].append(row)
@@ -128,7 +131,7 @@ def activity(tx: Tx, region: str) -> tuple[dict[str, int], float]:
     return found, float(tx.execute(speed).scalar_one())
 
 
-def change(tx: Tx, row: Row[Any], version: int | None, values: Mapping[str, Any]) -> Row[Any]:
+def change(tx: Tx, row: SweepRow, version: int | None, values: Mapping[str, Any]) -> SweepRow:
     """Change what may change live, if the sweep is still at the version its reader saw."""
     if version is not None and version != row.version:
         raise Conflict(
@@ -138,7 +141,7 @@ def change(tx: Tx, row: Row[Any], version: int | None, values: Mapping[str, Any]
     return _change(tx, row, **values)
 
 
-def tasks_of(tx: Tx, row: Row[Any]) -> list[int]:
+def tasks_of(tx: Tx, row: SweepRow) -> list[int]:
     """The tasks that a sweep has under way."""
     ids = [part.task_id for part in parts_of(tx, [row.id])[row.id]] + [row.hook_task_id]
     return [task_id for task_id in ids if task_id is not None]
@@ -162,12 +165,10 @@ def unique_name(region: str, name: str) -> str:
 # --- moved ---------------------------------------------------------------------------------------
 
 
-def start(tx: Tx, row: Row[Any], spec: HandlerSpec) -> Row[Any]:
+def start(tx: Tx, row: SweepRow, spec: HandlerSpec) -> SweepRow:
     """An operator's start: at once, or when what must be prepared is."""
     prepares = spec.sweep is not None and spec.sweep.prepares
-    target = rules.state_after_start(
-        SweepState(row.state), prepare=prepares or row.end_index is None
-    )
+    target = rules.state_after_start(row.state, prepare=prepares or row.end_index is None)
     if not row.checked:
         raise Conflict(
             reason=f"The create hook of sweep {row.id} has not agreed yet: try again in a moment."
@@ -188,14 +189,17 @@ def start(tx: Tx, row: Row[Any], spec: HandlerSpec) -> Row[Any]:
     return begin(tx, row, Initiator.OPERATOR)
 
 
-def begin(tx: Tx, row: Row[Any], by: Initiator) -> Row[Any]:
+def begin(tx: Tx, row: SweepRow, by: Initiator) -> SweepRow:
     """Let its partitions run: those that are not done get a task each."""
+    if row.end_index is None:
+        raise Conflict(reason=f"The items of sweep {row.id} have not been counted yet.")
+    end_index = row.end_index
     row = move(tx, row, SweepState.RUNNING, by)
     parts = parts_of(tx, [row.id])[row.id]
     if not parts:
-        wanted = min(row.partitions, row.end_index - row.first_index)
+        wanted = min(row.partitions, end_index - row.first_index)
         for number, (first, end) in enumerate(
-            split_into_partitions(row.first_index, row.end_index, wanted)
+            split_into_partitions(row.first_index, end_index, wanted)
         ):
             _add_part(tx, row.id, number, first, end)
         parts = parts_of(tx, [row.id])[row.id]
@@ -208,26 +212,26 @@ def begin(tx: Tx, row: Row[Any], by: Initiator) -> Row[Any]:
     return row
 
 
-def ready(tx: Tx, row: Row[Any]) -> Row[Any]:
+def ready(tx: Tx, row: SweepRow) -> SweepRow:
     """What was to be prepared is there: start it in the handler's name."""
-    rules.check_transition(SweepState(row.state), SweepState.RUNNING, Initiator.HANDLER)
+    rules.check_transition(row.state, SweepState.RUNNING, Initiator.HANDLER)
     if row.hook_task_id is not None or row.end_index is None:
         raise Conflict(reason=f"The prepare hook of sweep {row.id} is not done yet.")
     return begin(tx, row, Initiator.HANDLER)
 
 
-def stop(tx: Tx, row: Row[Any], by: Initiator, reason: str, *, kill: bool = False) -> Row[Any]:
+def stop(tx: Tx, row: SweepRow, by: Initiator, reason: str, *, kill: bool = False) -> SweepRow:
     """Have it stop: no task of it starts any more, and those that run are asked to end."""
-    target = rules.state_after_stop(SweepState(row.state), by, asked=row.asked)
+    target = rules.state_after_stop(row.state, by, asked=row.asked)
     if target != row.state:
         row = move(tx, row, target, by, asked=True, reason=reason[:REASON_LIMIT])
     _stop_tasks(tx, row, STOP_KILL if kill else STOP_CANCEL)
     return conclude(tx, row)
 
 
-def conclude(tx: Tx, row: Row[Any]) -> Row[Any]:
+def conclude(tx: Tx, row: SweepRow) -> SweepRow:
     """If nothing of it runs any more, it is finished or stopped."""
-    row = tx.execute(select(sweep).where(sweep.c.id == row.id)).one()
+    row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == row.id))
     parts = parts_of(tx, [row.id])[row.id]
     if row.hook_task_id is not None or any(part.task_id is not None for part in parts):
         return row
@@ -239,22 +243,22 @@ def conclude(tx: Tx, row: Row[Any]) -> Row[Any]:
     return row
 
 
-def move(tx: Tx, row: Row[Any], target: SweepState, by: Initiator, **values: Any) -> Row[Any]:
+def move(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, **values: Any) -> SweepRow:
     """The one way from state to state."""
-    rules.check_transition(SweepState(row.state), target, by)
+    rules.check_transition(row.state, target, by)
     row = _change(tx, row, state=target, **values)
     if target in (SweepState.STOPPED, SweepState.FAILED):
         alarms.after_sweep(tx, row.region, row.id, row.name, row.reason)
     return row
 
 
-def ask_again(tx: Tx, row: Row[Any], seconds: float) -> Row[Any]:
+def ask_again(tx: Tx, row: SweepRow, seconds: float) -> SweepRow:
     """The prepare hook wants to be asked again later."""
     due_at = tx.now + int(seconds * 1e6)
     return _change(tx, row, hook_task_id=_add_hook(tx, row, "prepare", due_at))
 
 
-def _change(tx: Tx, row: Row[Any], **values: Any) -> Row[Any]:
+def _change(tx: Tx, row: SweepRow, **values: Any) -> SweepRow:
     changed = tx.execute(
         update(sweep)
         .where(sweep.c.id == row.id, sweep.c.version == row.version)
@@ -262,7 +266,7 @@ def _change(tx: Tx, row: Row[Any], **values: Any) -> Row[Any]:
     ).rowcount
     if changed != 1:
         raise RaceLost
-    return tx.execute(select(sweep).where(sweep.c.id == row.id)).one()
+    return read_one(tx, SweepRow, select(sweep).where(sweep.c.id == row.id))
 
 
 def _add_part(tx: Tx, sweep_id: int, number: int, first: int, end: int) -> None:
@@ -282,7 +286,7 @@ def _add_part(tx: Tx, sweep_id: int, number: int, first: int, end: int) -> None:
     )
 
 
-def _add_hook(tx: Tx, row: Row[Any], hook: str, due_at: int | None = None) -> int:
+def _add_hook(tx: Tx, row: SweepRow, hook: str, due_at: int | None = None) -> int:
     param = HookParam(
         hook, row.id, row.name, source_of(row), row.extra, row.first_index, row.end_index
     )
@@ -291,7 +295,7 @@ def _add_hook(tx: Tx, row: Row[Any], hook: str, due_at: int | None = None) -> in
 
 
 def _task(
-    tx: Tx, row: Row[Any], target_type: str, timeout_ms: int, param: dict[str, Any]
+    tx: Tx, row: SweepRow, target_type: str, timeout_ms: int, param: dict[str, Any]
 ) -> dict[str, Any]:
     about = {
         "type": row.type,
@@ -304,7 +308,7 @@ def _task(
     return new_row(tx.now, row.region, about)
 
 
-def source_of(row: Row[Any]) -> ItemSource | None:
+def source_of(row: SweepRow) -> ItemSource | None:
     if row.items is None and row.item_list is None:
         return None
     listed = None
@@ -313,7 +317,7 @@ def source_of(row: Row[Any]) -> ItemSource | None:
     return ItemSource(row.items, listed, row.identity, row.total)
 
 
-def _stop_tasks(tx: Tx, row: Row[Any], how: int) -> None:
+def _stop_tasks(tx: Tx, row: SweepRow, how: int) -> None:
     """Cancel what waits, and ask what runs. A hook has no end of its own: it is killed."""
     parts = parts_of(tx, [row.id])[row.id]
     members = [part.task_id for part in parts if part.task_id is not None]

@@ -6,38 +6,45 @@ import random
 from collections.abc import Collection, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
-from sqlalchemy import Row, bindparam, select
+from sqlalchemy import bindparam, select
 
 from drumline.domain.policy import HandlerSpec, Retry
 from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import TaskState
 from drumline.store.database import Database
 from drumline.store.node import handlers
+from drumline.store.rows import StoredRow, TaskRow, columns_of, read_rows
 from drumline.store.tables import task
 from drumline.store.task.runs import STOP_KILL, release
 from drumline.store.tx import Tx
 
 GROUP = 500
 
-COLUMNS = (
-    task.c.id,
-    task.c.fence,
-    task.c.status,
-    task.c.batch_id,
-    task.c.attempt,
-    task.c.retry_time,
-    task.c.failures,
-    task.c.deaths,
-    task.c.due_at,
-    task.c.type,
-    task.c.target_type,
-    task.c.started_at,
-    task.c.retry,
-    task.c.job_id,
-)
+
+class HeldRow(StoredRow, frozen=True):
+    """What the release of a held task is decided from."""
+
+    table = task
+
+    id: int
+    fence: int
+    status: TaskState
+    batch_id: int | None
+    attempt: int
+    retry_time: int
+    failures: int
+    deaths: int
+    due_at: int
+    type: str
+    target_type: str
+    started_at: int
+    retry: str | None
+    job_id: int | None
+
+
+_COLUMNS = columns_of(HeldRow)
 
 
 def give_back(
@@ -66,14 +73,14 @@ def give_back(
 
 
 def ended(
-    row: Row[Any], outcome: RunOutcome, specs: Mapping[str, HandlerSpec], worker: str
+    row: HeldRow | TaskRow, outcome: RunOutcome, specs: Mapping[str, HandlerSpec], worker: str
 ) -> FinishedRun:
     """A held row as a run that is over."""
     key = f"{row.target_type}/{row.type}"
     return FinishedRun(
         id=row.id,
         fence=row.fence,
-        status=TaskState(row.status),
+        status=row.status,
         batch_id=row.batch_id,
         attempt=row.attempt,
         retry_time=row.retry_time,
@@ -89,10 +96,10 @@ def ended(
     )
 
 
-def of(tx: Tx, region: str, keeper_id: int) -> list[Row[Any]]:
+def of(tx: Tx, region: str, keeper_id: int) -> list[HeldRow]:
     """What a keeper holds, for the reaper to give back."""
-    return list(
-        tx.execute(select(*COLUMNS).where(task.c.region == region, task.c.owner == keeper_id))
+    return read_rows(
+        tx, HeldRow, select(*_COLUMNS).where(task.c.region == region, task.c.owner == keeper_id)
     )
 
 

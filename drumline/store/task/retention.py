@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 
-from drumline.domain.states import FINISHED, Phase
-from drumline.store.node.keepers import KeeperState, owns_tasks
+from drumline.domain.states import FINISHED, KeeperState, Phase
+from drumline.store.node.keepers import owns_tasks
 from drumline.store.tables import NOBODY, attempt, batch, keeper, request, result, task
 from drumline.store.tx import Tx
 

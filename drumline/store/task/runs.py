@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import BigInteger, Row, Update, bindparam, case, func, insert, select, update
+from sqlalchemy import BigInteger, Update, bindparam, case, func, insert, select, update
 
 from drumline.domain.release import (
     FinishedRun,
@@ -32,6 +32,7 @@ from drumline.store.admin import alarms
 from drumline.store.batch.batches import PhaseChanged, phases_of
 from drumline.store.database import Database
 from drumline.store.node import keepers
+from drumline.store.rows import StoredRow, columns_of, read_rows
 from drumline.store.tables import ANYONE, CALLER, NOBODY, attempt, result, task
 from drumline.store.tx import Tx
 
@@ -59,7 +60,7 @@ def acquire(database: Database, keeper_id: int, dues: Sequence[DueTask]) -> list
             database.write(partial(_take, keeper_id=keeper_id, dues=wanted))
             return sorted(already + wanted, key=lambda due: (-due.priority, due.due_at, due.id))
         except RaceLost:
-            rows = database.read(partial(_look, ids=[due.id for due in wanted]))
+            rows = database.read(partial(_read_versions, ids=[due.id for due in wanted]))
             mine = {i for i, row in rows.items() if row.owner == keeper_id}
             already += [d for d in wanted if d.id in mine and rows[d.id].fence == d.fence]
             free = {i: (r.version, r.status) for i, r in rows.items() if r.owner == ANYONE}
@@ -169,7 +170,7 @@ def release(
             )
             break
         except RaceLost:
-            rows = database.read(partial(_look, ids=[run.id for run in todo]))
+            rows = database.read(partial(_read_versions, ids=[run.id for run in todo]))
             alive = database.read(partial(keepers.is_alive, keeper_id=keeper_id))
             ours = {i for i, row in rows.items() if row.owner == keeper_id}
             ours &= {run.id for run in todo if run.id in rows and rows[run.id].fence == run.fence}
@@ -336,9 +337,24 @@ def _keep(tx: Tx, ended: Sequence[FinishedRun], verdicts: dict[int, ReleaseDecis
         tx.execute(insert(attempt), failed)
 
 
-def _look(tx: Tx, ids: Sequence[int]) -> dict[int, Row[Any]]:
-    columns = (task.c.id, task.c.owner, task.c.fence, task.c.version, task.c.status, task.c.stop)
-    rows = tx.execute(select(*columns).where(task.c.id.in_(ids)))
+class _TaskVersion(StoredRow, frozen=True):
+    """Who owns a task, and under which fence and version."""
+
+    table = task
+
+    id: int
+    owner: int
+    fence: int
+    version: int
+    status: TaskState
+    stop: int
+
+
+_VERSION_COLUMNS = columns_of(_TaskVersion)
+
+
+def _read_versions(tx: Tx, ids: Sequence[int]) -> dict[int, _TaskVersion]:
+    rows = read_rows(tx, _TaskVersion, select(*_VERSION_COLUMNS).where(task.c.id.in_(ids)))
     return {row.id: row for row in rows}
 
 

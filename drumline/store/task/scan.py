@@ -11,7 +11,6 @@ from sqlalchemy import (
     BindParameter,
     CompoundSelect,
     Integer,
-    Row,
     Select,
     bindparam,
     func,
@@ -24,6 +23,7 @@ from drumline.domain.policy import Retry
 from drumline.domain.states import TaskState
 from drumline.domain.task import DueTask, RunInfo, TaskBody, encode_task_body
 from drumline.store.batch import batches
+from drumline.store.rows import TaskRow
 from drumline.store.tables import ANYONE, task
 from drumline.store.tx import Tx
 
@@ -184,7 +184,7 @@ def _run_facts(row: _DueRow) -> bytes:
     return msgspec.msgpack.encode(facts)
 
 
-def ahead_of(tx: Tx, row: Row[Any], most: int) -> int:
+def ahead_of(tx: Tx, row: TaskRow, most: int) -> int:
     """How many due tasks are to start before this one; `most` if there are more than that."""
     found = 0
     for priority in PRIORITIES:

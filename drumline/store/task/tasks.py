@@ -7,13 +7,14 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import insert, select, update
 
-from drumline.domain.states import DUE, FINISHED, HELD, Phase, TaskState, check_transition
+from drumline.domain.states import DUE, FINISHED, HELD, Cause, Phase, TaskState, check_transition
 from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import Conflict, NotFound
 from drumline.store.batch import batches
 from drumline.store.batch.operations import fresh_start
+from drumline.store.rows import AttemptRow, StoredRow, TaskRow, columns_of, read_first, read_rows
 from drumline.store.tables import ANYONE, NOBODY, attempt, batch, keeper, result, task
 from drumline.store.task.instances import claim
 from drumline.store.task.runs import STOP_CANCEL, STOP_KILL
@@ -84,7 +85,37 @@ def add_one(tx: Tx, row: Mapping[str, Any]) -> int:
 # --- shown -----------------------------------------------------------------------------------
 
 
-def get(tx: Tx, task_id: int, region: str | None = None) -> Row[Any]:
+class TaskListRow(StoredRow, frozen=True):
+    """A task in a list: without its documents."""
+
+    table = task
+
+    id: int
+    batch_id: int | None
+    job_id: int | None
+    type: str
+    target_type: str
+    target_id: str | None
+    target_name: str | None
+    instance_id: str | None
+    status: TaskState
+    cause: Cause | None
+    attempt: int
+    priority: int
+    due_at: int
+    started_at: int
+    finished_at: int
+
+
+class TaskDetailRow(TaskRow, frozen=True):
+    """A task with its result, and with what is known of the keeper that holds it."""
+
+    owner_name: str | None
+    last_heartbeat: int | None
+    result: str | None
+
+
+def get(tx: Tx, task_id: int, region: str | None = None) -> TaskDetailRow:
     """One task, or a clear error."""
     statement = (
         select(
@@ -99,16 +130,16 @@ def get(tx: Tx, task_id: int, region: str | None = None) -> Row[Any]:
     )
     if region is not None:
         statement = statement.where(task.c.region == region)
-    row = tx.execute(statement).first()
+    row = read_first(tx, TaskDetailRow, statement)
     if row is None:
         raise NotFound(noun="task", id=task_id)
     return row
 
 
-def attempts(tx: Tx, task_id: int) -> list[Row[Any]]:
+def attempts(tx: Tx, task_id: int) -> list[AttemptRow]:
     """The attempts of a task that did not succeed, oldest first."""
-    return list(
-        tx.execute(select(attempt).where(attempt.c.task_id == task_id).order_by(attempt.c.id))
+    return read_rows(
+        tx, AttemptRow, select(attempt).where(attempt.c.task_id == task_id).order_by(attempt.c.id)
     )
 
 
@@ -121,7 +152,7 @@ def listed(
     type: str | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> list[Row[Any]]:
+) -> list[TaskListRow]:
     """The newest tasks first, a page at a time, without their documents."""
     statement = select(*_LISTED_COLUMNS).where(task.c.region == region)
     if before is not None:
@@ -133,14 +164,10 @@ def listed(
         statement = statement.where(task.c.status.in_(wanted))
     if type is not None:
         statement = statement.where(task.c.type == type)
-    return list(tx.execute(statement.order_by(task.c.id.desc()).limit(limit)))
+    return read_rows(tx, TaskListRow, statement.order_by(task.c.id.desc()).limit(limit))
 
 
-_LISTED_COLUMNS = tuple(
-    column
-    for column in task.c
-    if column.name not in {"param", "before_update", "after_update", "info", "callback"}
-)
+_LISTED_COLUMNS = columns_of(TaskListRow)
 
 
 def held_of(tx: Tx, region: str, batch_id: int, limit: int) -> list[int]:
@@ -160,7 +187,7 @@ def cancel(tx: Tx, task_id: int, region: str, force: bool) -> str:
     """Cancel one task: at once if it waits, at its end or by force if it runs."""
     row = get(tx, task_id, region)
     _require_own(row)
-    status = TaskState(row.status)
+    status = row.status
     if status in HELD:
         stop = STOP_KILL if force else STOP_CANCEL
         _only(tx, row, {"stop": max(row.stop, stop)})
@@ -175,7 +202,7 @@ def retry(tx: Tx, task_id: int, region: str) -> TaskState:
     """Run a failed task again; a failed rollback rolls back again."""
     row = get(tx, task_id, region)
     _require_own(row)
-    status = TaskState(row.status)
+    status = row.status
     targets = {
         TaskState.FAIL: TaskState.RETRY_PENDING,
         TaskState.ROLLBACK_FAIL: TaskState.ROLLBACK_PENDING,
@@ -183,9 +210,8 @@ def retry(tx: Tx, task_id: int, region: str) -> TaskState:
     if status not in targets:
         raise Conflict(reason=f"task {task_id} is {status}; only failed tasks can be retried")
     if row.batch_id is not None:
-        _require_phase(
-            tx, row, Phase.ROLLBACK if status is TaskState.ROLLBACK_FAIL else Phase.FORWARD
-        )
+        needed = Phase.ROLLBACK if status is TaskState.ROLLBACK_FAIL else Phase.FORWARD
+        _require_phase(tx, row, row.batch_id, needed)
     values = dict(fresh_start(tx.now))
     if row.instance_id is not None:
         values["unique_key"] = claim(tx, region, row.type, row.instance_id)
@@ -193,23 +219,23 @@ def retry(tx: Tx, task_id: int, region: str) -> TaskState:
     return targets[status]
 
 
-def _require_phase(tx: Tx, row: Row[Any], needed: Phase) -> None:
+def _require_phase(tx: Tx, row: TaskRow, batch_id: int, needed: Phase) -> None:
     """In another phase of its batch the task would wait for ever: nobody may acquire it."""
-    phase = batches.phases_of(tx, [row.batch_id])[row.batch_id]
+    phase = batches.phases_of(tx, [batch_id])[batch_id]
     if phase is not needed:
         doing = {Phase.CANCEL: "is cancelled", Phase.ROLLBACK: "is rolled back"}.get(phase, phase)
         raise Conflict(
-            reason=f"task {row.id} is {row.status} and its batch {row.batch_id} {doing}: "
+            reason=f"task {row.id} is {row.status} and its batch {batch_id} {doing}: "
             "it cannot be retried"
         )
-    tx.require(row.batch_id, needed)
+    tx.require(batch_id, needed)
 
 
 def reschedule(tx: Tx, task_id: int, region: str, due_at: int | None, priority: int | None) -> None:
     """Move a waiting task to another time or priority."""
     row = get(tx, task_id, region)
     _require_own(row)
-    if TaskState(row.status) not in DUE:
+    if row.status not in DUE:
         raise Conflict(reason=f"task {task_id} is {row.status}; only waiting tasks can be moved")
     values: dict[str, Any] = {"version": task.c.version + 1}
     if due_at is not None:
@@ -219,7 +245,7 @@ def reschedule(tx: Tx, task_id: int, region: str, due_at: int | None, priority: 
     _only(tx, row, values)
 
 
-def _require_own(row: Row[Any]) -> None:
+def _require_own(row: TaskRow) -> None:
     """A sweep has tasks of its own, and steers them itself."""
     if row.target_type in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE):
         raise Conflict(
@@ -227,8 +253,8 @@ def _require_own(row: Row[Any]) -> None:
         )
 
 
-def _step(tx: Tx, row: Row[Any], target: TaskState, values: Mapping[str, Any]) -> None:
-    source = TaskState(row.status)
+def _step(tx: Tx, row: TaskRow, target: TaskState, values: Mapping[str, Any]) -> None:
+    source = row.status
     check_transition(source, target)
     waits = target in DUE
     changes = {
@@ -242,7 +268,7 @@ def _step(tx: Tx, row: Row[Any], target: TaskState, values: Mapping[str, Any]) -
     tx.record_counter_change(row.batch_id, source, target, 1)
 
 
-def _only(tx: Tx, row: Row[Any], values: Mapping[str, Any]) -> None:
+def _only(tx: Tx, row: TaskRow, values: Mapping[str, Any]) -> None:
     changed = tx.execute(
         update(task)
         .where(task.c.id == row.id, task.c.version == row.version)

@@ -9,9 +9,8 @@ import pytest
 from drumline.domain.jobs.callback import Callback
 from drumline.domain.policy import Retry
 from drumline.domain.release import RunEnd, RunOutcome
-from drumline.domain.states import Phase
+from drumline.domain.states import BatchOperation, Phase
 from drumline.errors import BadToken, Conflict, WrongUse
-from drumline.store.batch.operations import BatchOperation
 from drumline.store.job import callbacks
 from drumline.store.task import runs
 from drumline.store.task.runs import RaceLost

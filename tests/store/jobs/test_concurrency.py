@@ -10,7 +10,7 @@ from drumline.store.task import tasks
 from drumline.store.task.runs import RaceLost
 from drumline.store.tx import Tx
 from tests.store.job_world import PENDING, QUEUED, SKIPPED, JobWorld, start_queued, until_decided
-from tests.store.world import REGION, at_once, commit_of_unknown_fate, while_open
+from tests.store.world import REGION, at_once, commit_of_unknown_fate, not_none, while_open
 
 
 def test_queue_really_queues_in_order(world: JobWorld) -> None:
@@ -146,7 +146,7 @@ def test_a_manual_trigger_knows_only_concurrency(world: JobWorld) -> None:
     world.clock.at(1.6)
     task_id, decision = world.write(lambda tx: decisions.trigger(tx, job_id))
     assert decision.state is QUEUED
-    assert world.task(task_id).info.startswith("queued as number 1")
+    assert not_none(world.task(task_id).info).startswith("queued as number 1")
     assert world.fire(job_id, 2).cause == "overlap", "a scheduled one sees the manual one"
 
 

@@ -6,6 +6,7 @@ from drumline.errors import NotFound, VersionConflict, WrongUse
 from tests.store.desk import Desk
 from tests.store.job_samples import SAMPLE
 from tests.store.job_world import JobWorld
+from tests.store.world import not_none
 
 
 def test_a_change_leaves_the_rest_as_it_was(desk: Desk, world: JobWorld) -> None:
@@ -14,7 +15,7 @@ def test_a_change_leaves_the_rest_as_it_was(desk: Desk, world: JobWorld) -> None
     different = {name for name in after if after[name] != before[name]}
     assert different == {"name", "cron_expr", "version", "next_firing"}
     run = world.task(desk("job.trigger", job="renamed")["task_id"])
-    assert "Bearer abcdefgh" in run.param, "its secrets are still there"
+    assert "Bearer abcdefgh" in not_none(run.param), "its secrets are still there"
     with pytest.raises(VersionConflict, match="at version 2, not 1"):
         desk("job.update", job="renamed", version=1, max_concurrency=5)
     with pytest.raises(WrongUse, match="nothing to change"):
@@ -30,11 +31,13 @@ def test_what_was_read_can_be_sent_back(desk: Desk, world: JobWorld) -> None:
     sent = {name: read[name] for name in SAMPLE} | {"description": "edited"}
     desk("job.update", job=read["id"], version=read["version"], **sent)
     run = world.task(desk("job.trigger", job="sample")["task_id"])
-    assert "Bearer abcdefgh" in run.param
+    assert "Bearer abcdefgh" in not_none(run.param)
     world.clock.at(1)
     changed = {"Authorization": "Bearer other-one"}
     desk("job.update", job="sample", headers_json=changed)
-    assert "Bearer other-one" in world.task(desk("job.trigger", job="sample")["task_id"]).param
+    assert "Bearer other-one" in not_none(
+        world.task(desk("job.trigger", job="sample")["task_id"]).param
+    )
 
 
 def test_a_call_can_become_a_task_and_the_reverse(desk: Desk) -> None:

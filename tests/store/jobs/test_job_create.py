@@ -9,7 +9,7 @@ from drumline.errors import Conflict, WrongUse
 from tests.store.desk import Desk
 from tests.store.job_samples import SAMPLE, TASK
 from tests.store.job_world import JobWorld
-from tests.store.world import SPEC
+from tests.store.world import SPEC, not_none
 
 
 def test_the_sample_body_creates_a_job_as_it_stands(desk: Desk, world: JobWorld) -> None:
@@ -33,7 +33,7 @@ def test_the_sample_body_creates_a_job_as_it_stands(desk: Desk, world: JobWorld)
     world.clock.at(1)
     run = world.task(desk("job.trigger", job=made["id"])["task_id"])
     assert (run.type, run.target_type, run.timeout_ms) == ("http", "http", 15_000)
-    assert json.loads(run.param) == {
+    assert json.loads(not_none(run.param)) == {
         "method": "POST",
         "url": "http://service.example/run",
         "headers": '{"Content-Type":"application/json","Authorization":"Bearer abcdefgh"}',
@@ -145,10 +145,10 @@ def test_a_retry_policy_reaches_the_runs(desk: Desk, world: JobWorld) -> None:
     made = desk("job.create", **SAMPLE | {"retry_policy_json": json.dumps(policy)})
     assert json.loads(made["retry_policy_json"]) == policy
     run = world.task(desk("job.trigger", job="sample")["task_id"])
-    retry = json.loads(run.retry)
+    retry = json.loads(not_none(run.retry))
     assert (retry["retries"], retry["delay"], retry["factor"]) == (3, 0.5, 3.0)
     assert retry["causes"] == ["error", "timeout"]
-    assert json.loads(json.loads(run.param)["retry"]) == policy
+    assert json.loads(json.loads(not_none(run.param))["retry"]) == policy
 
 
 def test_a_request_that_is_sent_twice_makes_one_job(desk: Desk) -> None:

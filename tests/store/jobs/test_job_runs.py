@@ -11,7 +11,7 @@ from drumline.store.job.firings import Plan
 from tests.store.desk import Desk
 from tests.store.job_samples import SAMPLE, TASK
 from tests.store.job_world import SECOND, STANDARD, START, JobWorld
-from tests.store.world import REGION
+from tests.store.world import REGION, not_none
 
 
 def test_runs_are_listed_by_status_and_time_in_pages(desk: Desk, world: JobWorld) -> None:
@@ -24,8 +24,8 @@ def test_runs_are_listed_by_status_and_time_in_pages(desk: Desk, world: JobWorld
 
     def runs(**options: Any) -> list[tuple[int, str]]:
         found = desk("job.runs", job="busy", **options)["runs"]
-        return [(world.task(r["id"]).scheduled_at // SECOND - START // SECOND, r["status"])
-                for r in found]  # fmt: skip
+        times = {r["id"]: not_none(world.task(r["id"]).scheduled_at) for r in found}
+        return [((times[r["id"]] - START) // SECOND, r["status"]) for r in found]
 
     assert runs() == [(3, "skipped"), (2, "running"), (1, "success")]
     assert runs(status=["success", "skipped"]) == [(3, "skipped"), (1, "success")]

@@ -11,7 +11,7 @@ from drumline.store.tables import NOBODY
 from drumline.store.task import runs
 from drumline.store.task.runs import RaceLost
 from tests.store.job_world import SECOND, STANDARD, START, JobWorld
-from tests.store.world import REGION, at_once, while_open
+from tests.store.world import REGION, at_once, not_none, while_open
 
 # --- names and versions --------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ def test_a_change_lets_nothing_start_as_it_was(world: JobWorld) -> None:
         assert (row.param, row.timeout_ms, row.priority) == ('{"a":2}', 7_000, 8)
         assert row.version == old.version + 1, "who has read it cannot start it"
     assert (undecided.status, undecided.cause) == ("skipped", "misfire")
-    assert "changed before this firing was decided" in undecided.info
+    assert "changed before this firing was decided" in not_none(undecided.info)
     world.materialise(job_id, 9)
     assert world.seconds(job_id) == [1, 2, 3, 4, 6, 8]
     world.check_laws()
@@ -259,12 +259,14 @@ def test_jitter_moves_the_run_and_not_the_firing(world: JobWorld) -> None:
     world.materialise(job_id, 600)
     rows = world.firings(job_id)
     assert [row.scheduled_at for row in rows] == [START + n * 60 * SECOND for n in range(1, 11)]
-    late = [row.due_at - row.scheduled_at for row in rows]
+    late = [row.due_at - not_none(row.scheduled_at) for row in rows]
     assert all(0 <= spread <= 30 * SECOND for spread in late) and len(set(late)) > 5
     world.clock.at(60 + 35)
-    assert not missed.is_late(world.job_row(job_id), rows[0].scheduled_at, world.clock.now)
+    assert not missed.is_late(
+        world.job_row(job_id), not_none(rows[0].scheduled_at), world.clock.now
+    )
     world.clock.at(60 + 41)
-    assert missed.is_late(world.job_row(job_id), rows[0].scheduled_at, world.clock.now)
+    assert missed.is_late(world.job_row(job_id), not_none(rows[0].scheduled_at), world.clock.now)
 
 
 def test_only_enabled_jobs_of_the_region_are_materialised(world: JobWorld) -> None:

@@ -8,7 +8,7 @@ from drumline.store.node import keepers
 from drumline.store.tables import NOBODY
 from drumline.store.task.runs import RaceLost
 from tests.store.job_world import SECOND, START, JobWorld
-from tests.store.world import REGION, at_once
+from tests.store.world import REGION, at_once, not_none
 
 # --- missed --------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def test_what_was_missed_is_gone_and_one_row_says_so(world: JobWorld) -> None:
     row = world.at(job_id, 49)
     assert world.seconds(job_id, "skipped") == [49]
     assert (row.cause, row.owner, row.active_job_id) == ("misfire", NOBODY, None)
-    assert row.info.startswith("44 firings were missed, from ")
+    assert not_none(row.info).startswith("44 firings were missed, from ")
     assert row.finished_at == world.clock.now
     assert world.job_row(job_id).fired_until == world.clock.now
     assert world.settle_missed(job_id) is None, "done once"
@@ -155,7 +155,7 @@ def test_a_run_that_nobody_was_there_to_start_is_judged_again(world: JobWorld) -
     assert world.undecided(job_id) == [2]
     world.settle_missed(job_id)
     assert world.seconds(job_id) == [542], "one gap from second 2 on, one row"
-    assert world.at(job_id, 542).info.startswith("10 firings were missed")
+    assert not_none(world.at(job_id, 542).info).startswith("10 firings were missed")
 
 
 def test_a_run_behind_a_backlog_waits_on(world: JobWorld) -> None:

@@ -18,7 +18,7 @@ from tests.store.job_world import (
     start_queued,
     until_decided,
 )
-from tests.store.world import REGION, at_once
+from tests.store.world import REGION, at_once, not_none
 
 # --- overlap -------------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ def test_overlap_skip_leaves_a_row_with_its_reason(world: JobWorld) -> None:
     assert (row.status, row.cause, row.owner, row.active_job_id) == (
         "skipped", "overlap", NOBODY, None,
     )  # fmt: skip
-    assert "1 earlier run is still running" in row.info
+    assert "1 earlier run is still running" in not_none(row.info)
     world.finish(job_id, 1, worker)
     assert world.fire(job_id, 3).state is PENDING
     world.check_laws()

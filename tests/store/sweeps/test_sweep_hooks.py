@@ -10,6 +10,7 @@ from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.task import runs
 from tests.store.desk import Desk
 from tests.store.sweep_world import SweepWorld, begin
+from tests.store.world import not_none
 
 
 def test_a_create_hook_agrees_or_refuses_for_good(desk: Desk, world: SweepWorld) -> None:
@@ -47,7 +48,7 @@ def test_a_prepare_hook_lets_it_start_or_wait_or_stop(desk: Desk, world: SweepWo
     begin(desk, "b", type="prepared")
     world.hook("b", None, info="the service is away")
     row = world.show("b")
-    assert row.state == "stopped" and "the service is away" in row.reason
+    assert row.state == "stopped" and "the service is away" in not_none(row.reason)
     desk("sweep.start", sweep="b")
     world.hook("b", HookResult())
     assert world.show("b").state == "running", "a start that failed can be repeated"
@@ -94,4 +95,4 @@ def test_a_source_is_counted_before_it_is_cut(desk: Desk, world: SweepWorld) -> 
     desk("sweep.start", sweep=changed)
     world.hook("changing", HookResult(total=2, identity="y"))
     row = world.show("changing")
-    assert row.state == "stopped" and "the source has changed" in row.reason
+    assert row.state == "stopped" and "the source has changed" in not_none(row.reason)

@@ -7,11 +7,11 @@ from drumline.domain.alarms import AlarmEvent
 from drumline.domain.release import RunEnd
 from drumline.domain.sweeps.partition import LogLine, PartitionResult
 from drumline.errors import Conflict
+from drumline.store.rows import AlarmRow, FailedItemRow
 from drumline.store.sweep import partitions
-from drumline.store.tables import alarm, sweep_failed
 from tests.store.desk import Desk
 from tests.store.sweep_world import SweepWorld, begin
-from tests.store.world import commit_of_unknown_fate
+from tests.store.world import commit_of_unknown_fate, not_none
 
 # --- checkpoints ---------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ def test_the_start_never_moves_back_and_a_repeated_checkpoint_changes_nothing(
     world.flush(held, 60, 2, failed=(10, 55))
     (part,) = world.parts("s")
     assert (part.start_index, part.errors, part.failed_kept) == (60, 2, 2)
-    assert [row.item for row in world.rows(sweep_failed)] == [10, 55]
+    assert [row.item for row in world.rows(FailedItemRow)] == [10, 55]
 
 
 def test_who_has_lost_the_fence_stores_nothing(desk: Desk, world: SweepWorld) -> None:
@@ -82,7 +82,9 @@ def test_progress_clears_deaths_and_none_brings_quarantine(desk: Desk, world: Sw
         assert world.task(held.task_id).deaths == deaths
     stopped = world.show("s")
     assert stopped.state == "stopped"
-    assert "partition 0 at index 25" in stopped.reason and "quarantined" in stopped.reason
+    assert "partition 0 at index 25" in not_none(stopped.reason) and "quarantined" in not_none(
+        stopped.reason
+    )
     desk("sweep.start", sweep="s")
     assert world.task(world.parts("s")[0].task_id).deaths == 0
 
@@ -122,7 +124,7 @@ def test_the_list_of_failed_indexes_is_bounded(
     world.flush(held, 4, 4, failed=(0, 1, 2, 3))
     world.flush(held, 8, 8, failed=(4, 5, 6, 7))
     world.flush(held, 9, 9, failed=(8,))
-    assert [row.item for row in world.rows(sweep_failed)] == [0, 1, 2, 3, 4]
+    assert [row.item for row in world.rows(FailedItemRow)] == [0, 1, 2, 3, 4]
     assert world.parts("s")[0].errors == 9
 
 
@@ -191,7 +193,7 @@ def test_a_sweep_that_is_stopped_alarms(
     begin(desk)
     held = world.hold("s")
     world.end(held, RunEnd.ERROR, info="items: the source has changed")
-    (row,) = world.rows(alarm)
+    (row,) = world.rows(AlarmRow)
     assert msgspec.json.decode(row.body)["data"] == {
         "sweep_id": world.show("s").id,
         "name": "s",

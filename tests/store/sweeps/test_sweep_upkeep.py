@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import insert, update
 
 from drumline.domain.sweeps.partition import LogLine, PartitionResult
+from drumline.store.rows import FailedItemRow, LogLineRow, PartitionRow, SweepRow
 from drumline.store.sweep import partitions, sweep_log
 from drumline.store.sweep.partitions import SweepDemand
 from drumline.store.tables import sweep as sweep_table
-from drumline.store.tables import sweep_failed, sweep_part
 from drumline.store.tables import sweep_log as log_table
 from drumline.store.tx import Tx
 from tests.store.desk import Desk
@@ -55,9 +55,9 @@ def test_what_ended_long_ago_is_let_go_and_nothing_else(
     world.database.write(age)
     while world.database.write(lambda tx: sweep_log.prune_sweeps(tx, REGION, 1000)):
         pass
-    assert [row.name for row in world.rows(sweep_table)] == ["new", "stopped"]
-    assert (len(world.rows(log_table)), len(world.rows(sweep_failed))) == (6, 4)
-    assert len(world.rows(sweep_part)) == 2
+    assert [row.name for row in world.rows(SweepRow)] == ["new", "stopped"]
+    assert (len(world.rows(LogLineRow)), len(world.rows(FailedItemRow))) == (6, 4)
+    assert len(world.rows(PartitionRow)) == 2
 
 
 def test_only_the_newest_lines_are_kept(
@@ -70,4 +70,4 @@ def test_only_the_newest_lines_are_kept(
     world.database.write(lambda tx: tx.execute(insert(log_table), rows))
     while world.database.write(lambda tx: sweep_log.prune_lines(tx, REGION)):
         pass
-    assert [row.item for row in world.rows(log_table)] == list(range(15, 20))
+    assert [row.item for row in world.rows(LogLineRow)] == list(range(15, 20))
