@@ -1,8 +1,8 @@
-"""Parameters against the schema that a handler announced: refused at the door, not in a runner.
+"""Checks a parameter against the schema that a handler announced, when the task is submitted.
 
-Checked is what msgspec writes into the schemas of Python types, and `patternProperties`, with which
-a handler can refuse a value by the name of its key (a plain password, say). A keyword that is not
-known here is passed over, and the handler's own check has the last word.
+The keywords that msgspec writes into the schemas of Python types are checked, and
+`patternProperties`, with which a handler can refuse values by the names of their keys, such as a
+plain password. Other keywords are ignored: the handler checks its parameter again in the runner.
 """
 
 from __future__ import annotations

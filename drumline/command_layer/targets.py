@@ -15,7 +15,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 
 
 class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one task of a batch is about."""
+    """One target: what one task of a batch acts on."""
 
     target_id: Text255 | None = None
     target_name: Text255 | None = None

@@ -61,30 +61,51 @@ class JobFields(ChangeCommand, frozen=True, kw_only=True):
     job_name: Name | UnsetType = msgspec.field(default=UNSET, name="name")
     description: Annotated[str, Meta(max_length=DESCRIPTION_LIMIT)] | UnsetType | None = UNSET
     cron_expr: Cron | UnsetType = UNSET
+    """5 or 6 fields, or `@daily 08:00,17:30`, or `@after 90s`."""
     timezone: Text64 | UnsetType = UNSET
+    """Such as `Europe/Berlin`."""
     starts_at: Time | UnsetType = UNSET
+    """No firings before this time: ISO 8601 with a zone, or epoch seconds."""
     ends_at: Time | UnsetType = UNSET
+    """No firings after this time: ISO 8601 with a zone, or epoch seconds."""
     jitter_seconds: Annotated[int, Meta(ge=0, le=MAX_JITTER)] | UnsetType = UNSET
+    """Delay each firing by a random time of at most this many seconds."""
     exec_type: ExecType | UnsetType = UNSET
+    """`ASYNC`: a run ends when its target calls back."""
     http_method: Annotated[str, Meta(max_length=16)] | UnsetType | None = UNSET
     target_url: Annotated[str, Meta(max_length=URL_LIMIT)] | UnsetType | None = UNSET
+    """The URL that each run calls; may contain templates such as `{{run_id}}`."""
     headers_json: str | dict[str, Any] | UnsetType | None = UNSET
+    """The headers of the call: an object, or the same as a JSON text."""
     body_template: Annotated[str, Meta(max_length=BODY_LIMIT)] | UnsetType | None = UNSET
+    """The body of the call; may contain templates such as `{{run_id}}`."""
     type: Type | UnsetType | None = UNSET
+    """The type of the task that each run is, in place of a `target_url`."""
     target_type: Type | UnsetType | None = UNSET
+    """Required if handlers of several target types serve the type."""
     param: Any = UNSET
+    """The parameter of the task."""
     timeout_seconds: Annotated[int, Meta(ge=1, le=LONGEST_TIMEOUT)] | UnsetType | None = UNSET
+    """Maximum duration of a run."""
     retry_policy_json: str | dict[str, Any] | UnsetType | None = UNSET
+    """Such as `{"max_attempts": 3, "delay": 1}`: an object, or the same as a JSON text."""
     max_concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] | UnsetType = UNSET
+    """Maximum number of concurrent runs; 0 is no limit."""
     concurrency_policy: ConcurrencyPolicy | UnsetType = UNSET
+    """What to do with a firing when the limit is reached."""
     overlap_action: OverlapAction | UnsetType = UNSET
+    """What to do with a firing while an earlier run is unfinished."""
     failure_action: FailureAction | UnsetType = UNSET
+    """What to do with a firing after a failed run."""
     catch_up_mode: CatchUpMode | UnsetType = UNSET
+    """How to handle missed firings."""
     misfire_grace_seconds: Annotated[int, Meta(ge=1, le=LONGEST_GRACE)] | UnsetType = UNSET
+    """Maximum lateness before a firing counts as missed."""
     callback_method: Literal["POST", "PUT"] | UnsetType | None = UNSET
     callback_timeout_sec: (
         Annotated[int, Meta(ge=1, le=int(MAX_CALLBACK_TIMEOUT))] | UnsetType | None
     ) = UNSET
+    """How long an `ASYNC` run waits for its callback."""
     priority: Priority | UnsetType = UNSET
     env: Text64 | UnsetType | None = UNSET
     status: Literal["ENABLED", "DISABLED"] | UnsetType = UNSET
