@@ -110,7 +110,7 @@ class World:
         try:
             return await run_steps_async(task_steps(Task(due), registered, capture))
         except Crash:
-            await operation.close_sites()
+            await operation.close_connections()
             raise
 
 
@@ -134,7 +134,7 @@ async def world(manners: Manners = QUICK, **settings: Any) -> Any:
     finally:
         del os.environ["DRUMLINE_CONNECT"]
         operation.clusters.cache_clear()
-        await operation.close_sites()
+        await operation.close_connections()
         for server in made.servers.values():
             await server.stop()
 
@@ -148,7 +148,7 @@ class Saboteur:
         self.struck = False
 
     def __enter__(self) -> Saboteur:
-        self._original = original = Connect._once
+        self._original = original = Connect._send
 
         async def once(connect: Connect, method: str, path: str, body: object) -> Any:
             mine = method != "GET" and not self.struck
@@ -163,11 +163,11 @@ class Saboteur:
                 self.left -= 1
             return answer
 
-        Connect._once = once  # type: ignore[method-assign, assignment]
+        Connect._send = once  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, *_: object) -> None:
-        Connect._once = self._original  # type: ignore[method-assign]
+        Connect._send = self._original  # type: ignore[method-assign]
 
 
 def together(main: Coroutine[Any, Any, T], seconds: float = 60.0) -> T:

@@ -1,4 +1,4 @@
-"""Kafka Connect clusters as the configuration names them, and which of them is meant."""
+"""The Kafka Connect clusters of the settings, and the selection of one of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from drumline.errors import BadConfig, WrongUse
 
-Word = Annotated[str, Meta(max_length=64)]
+Label = Annotated[str, Meta(max_length=64)]
 
 KEYS: Mapping[str, str] = {
     "replicas": "tasks.max",
@@ -18,20 +18,20 @@ KEYS: Mapping[str, str] = {
     "cpu": "resources.cpu",
     "memory": "resources.memory",
 }
-"""The connector settings behind the fields of a change. Connect acts on the first two by itself;
-what a connector may use of a machine is read by whatever places the cluster's workers."""
+"""The connector settings that the fields of a change stand for. Connect itself uses the first two;
+the others are for the system that deploys the cluster's workers."""
 
 
 class ConnectCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One Connect cluster, or one worker group of it that has its own address."""
+    """One Connect cluster, or a worker group with its own address."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
-    # No credentials in an address: it is shown in errors and logs.
+    # The URL must not contain credentials: errors and logs show it.
     url: Annotated[str, Meta(pattern=r"^https?://[^@\s?#]+$")]
-    env: Word = ""
-    region: Word = ""
-    az: Word = ""
-    system: Word = ""
+    env: Label = ""
+    region: Label = ""
+    az: Label = ""
+    system: Label = ""
     username: str = ""
     password_env: str = ""
     token_env: str = ""
@@ -48,12 +48,12 @@ class ConnectCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return "/".join(part or "*" for part in parts)
 
     def key(self, field: str) -> str:
-        """The connector setting behind a field such as `replicas`."""
+        """The connector setting that a field such as `replicas` stands for."""
         return self.keys.get(field) or KEYS[field]
 
 
-class Sought(msgspec.Struct, frozen=True):
-    """What is known of the cluster that is looked for. What is empty is not asked for."""
+class ClusterSelector(msgspec.Struct, frozen=True):
+    """The labels that a cluster must match. Empty labels match everything."""
 
     env: str = ""
     region: str = ""
@@ -61,8 +61,8 @@ class Sought(msgspec.Struct, frozen=True):
     system: str = ""
     name: str = ""
 
-    def fits(self, cluster: ConnectCluster) -> bool:
-        """A cluster that leaves a part out serves all values of it."""
+    def matches(self, cluster: ConnectCluster) -> bool:
+        """Whether a cluster matches. A label that the cluster omits matches every value."""
         pairs = (
             (self.env, cluster.env),
             (self.region, cluster.region),
@@ -96,10 +96,10 @@ def check(clusters: Sequence[ConnectCluster]) -> None:
             )
 
 
-def find(clusters: Iterable[ConnectCluster], sought: Sought) -> ConnectCluster:
+def select_cluster(clusters: Iterable[ConnectCluster], sought: ClusterSelector) -> ConnectCluster:
     """The one cluster that fits, or an error that says what there is."""
     known = list(clusters)
-    fitting = [cluster for cluster in known if sought.fits(cluster)]
+    fitting = [cluster for cluster in known if sought.matches(cluster)]
     if len(fitting) == 1:
         return fitting[0]
     if not known:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from drumline.config.connect_clusters import ConnectCluster
-from drumline.handlers.connect.client import Connect, ConnectError, Unsure, changed
+from drumline.handlers.connect.client import Connect, ConnectError, UnknownOutcome, merge_config
+from drumline.handlers.connect.state_poller import StatePoller
 from drumline.handlers.connect.states import WantedState
-from drumline.handlers.connect.watch import Watch
 from examples.connect_standin.cluster import Manners
 from examples.connect_standin.faults import Fault
 from examples.connect_standin.server import Server
@@ -39,7 +39,7 @@ def with_client(
 
 
 def test_changed_sets_and_removes() -> None:
-    assert changed({"a": "1", "b": "2"}, {"b": None, "c": "3"}) == {"a": "1", "c": "3"}
+    assert merge_config({"a": "1", "b": "2"}, {"b": None, "c": "3"}) == {"a": "1", "c": "3"}
 
 
 def test_read_is_repeated_and_rebalance_is_waited_for() -> None:
@@ -56,7 +56,7 @@ def test_read_is_repeated_and_rebalance_is_waited_for() -> None:
 def test_change_without_an_answer_is_not_repeated_by_the_client() -> None:
     async def test(server: Server, connect: Connect) -> None:
         server.faults = [Fault("PUT", what="lose")]
-        with pytest.raises(Unsure):
+        with pytest.raises(UnknownOutcome):
             await connect.stop("orders")
         assert server.count("PUT", "/stop") == {"orders": 1}
 
@@ -84,7 +84,7 @@ def test_login_page_in_front_of_connect_is_not_taken_for_success() -> None:
 
 def test_cluster_that_is_away_for_a_while_is_waited_for() -> None:
     async def test(server: Server, connect: Connect) -> None:
-        watch = Watch(connect)
+        watch = StatePoller(connect)
         server.faults = [Fault("GET", times=8)]  # more than one read puts up with
         server.cluster.aim(server.cluster.connectors["orders"], "STOPPED")
         await watch.until("orders", WantedState.STOPPED)
@@ -139,16 +139,16 @@ def test_many_are_waited_for_with_one_request_at_a_time() -> None:
         names = [f"c{number}" for number in range(300)]
         server.cluster.seed(names)
         asked: list[str] = []
-        once = connect._once
+        once = connect._send
 
         async def counted(method: str, path: str, body: object) -> tuple[int, bytes]:
             asked.append(path)
             return await once(method, path, body)
 
-        connect._once = counted  # type: ignore[method-assign]
+        connect._send = counted  # type: ignore[method-assign]
         for name in names:
             server.cluster.aim(server.cluster.connectors[name], "STOPPED")
-        watch = Watch(connect)
+        watch = StatePoller(connect)
         await asyncio.gather(*(watch.until(name, WantedState.STOPPED) for name in names))
         assert len(asked) < 100, "300 were waited for"
         assert asked[0] == "/connectors?expand=status"
@@ -158,7 +158,7 @@ def test_many_are_waited_for_with_one_request_at_a_time() -> None:
 
 def test_waiting_is_given_up_with_the_task_and_leaves_nothing_behind() -> None:
     async def test(server: Server, connect: Connect) -> None:
-        watch = Watch(connect)
+        watch = StatePoller(connect)
         waiting = asyncio.create_task(watch.until("orders", WantedState.STOPPED))
         await asyncio.sleep(0)
         waiting.cancel()

@@ -288,20 +288,20 @@ def test_connector_that_fails_is_an_error_with_its_reason_and_without_its_passwo
 @pytest.mark.parametrize(
     ("handler", "param", "target", "words"),
     [
-        (StopConnector(), {}, "nobody", "there is no connector nobody in Connect cluster a"),
-        (ChangeConfig(), {}, "orders", "there is nothing to change"),
+        (StopConnector(), {}, "nobody", "no connector nobody in Connect cluster a"),
+        (ChangeConfig(), {}, "orders", "it changes nothing"),
         (ChangeConfig(), {"set": {"name": "x"}}, "orders", "cannot be changed"),
         (
             ChangeConfig(), {"set": {"database.password": "hunter22"}}, "orders",
-            "database.password as it is to be is a plain secret",
+            "database.password in the new configuration is a plain secret",
         ),
         (
             ChangeConfig(), {"set": {"database.password": "${file:/x:y}"}}, "orders",
-            "database.password as it is now is a plain secret",
+            "database.password in the present configuration is a plain secret",
         ),
         (ResetGtid(), {}, "orders", "give gtids, or file and pos"),
         (SwitchAz(), {"to_az": "az-z"}, "orders", "no Connect cluster fits"),
-        (PanamaMigrate(), {**PANAMA}, "orders", "there is another connector orders"),
+        (PanamaMigrate(), {**PANAMA}, "orders", "another connector orders exists"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_before_anything_changes(
@@ -325,7 +325,7 @@ def test_connector_in_both_clusters_is_not_moved() -> None:
         async with world() as made:
             made["a"].cluster.seed(["orders"])
             made["b"].cluster.seed(["orders"])
-            with pytest.raises(WrongUse, match="is in a and in b already"):
+            with pytest.raises(WrongUse, match="exists in a and in b"):
                 await made.run(SwitchAz(), place({"to_az": "az-b"}))
 
     together(main())

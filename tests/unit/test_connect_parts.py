@@ -12,17 +12,23 @@ from hypothesis import strategies as st
 import drumline.handlers.connect  # noqa: F401  # registers them
 from drumline import config
 from drumline.command_layer.param_schema import require
-from drumline.config.connect_clusters import ConnectCluster, Sought, find
+from drumline.config.connect_clusters import ClusterSelector, ConnectCluster, select_cluster
 from drumline.errors import BadConfig, WrongUse
 from drumline.handlers.connect.client import ConnectorReport, ConnectorStatus, Offset, TaskStatus
-from drumline.handlers.connect.offsets import by_partition, mark, marked_by, moved, plan
-from drumline.handlers.connect.secrets import is_plain_secret, masked
+from drumline.handlers.connect.offsets import (
+    by_partition,
+    mark,
+    marked_by,
+    moved_offset,
+    offset_changes,
+)
+from drumline.handlers.connect.secrets import is_plain_secret, mask_config_secrets
 from drumline.handlers.connect.states import (
     ConnectorFailed,
-    Settling,
+    StableState,
     WantedState,
-    is_at,
-    target_of,
+    is_in_state,
+    wanted_state,
 )
 from drumline.handlers.registry import registry
 
@@ -48,34 +54,34 @@ def status(state: str, *tasks: str) -> ConnectorReport:
     ],
 )
 def test_is_at(seen: ConnectorReport | None, target: WantedState, there: bool) -> None:
-    assert is_at(seen, target) is there
+    assert is_in_state(seen, target) is there
 
 
 def test_target_of_what_failed_is_to_run() -> None:
-    assert target_of("FAILED") is WantedState.RUNNING
-    assert target_of("UNASSIGNED") is WantedState.RUNNING
-    assert target_of(None) is WantedState.RUNNING
-    assert target_of("PAUSED") is WantedState.PAUSED
+    assert wanted_state("FAILED") is WantedState.RUNNING
+    assert wanted_state("UNASSIGNED") is WantedState.RUNNING
+    assert wanted_state(None) is WantedState.RUNNING
+    assert wanted_state("PAUSED") is WantedState.PAUSED
 
 
 def test_state_counts_when_it_has_held() -> None:
-    settling = Settling(WantedState.RUNNING, 1.0)
+    settling = StableState(WantedState.RUNNING, 1.0)
     running, restarting = status("RUNNING", "RUNNING"), status("RUNNING", "UNASSIGNED")
-    assert not settling.look(running, 0.0)  # perhaps from before the change
-    assert not settling.look(restarting, 0.5)
-    assert not settling.look(running, 0.9)
-    assert not settling.look(running, 1.8)
-    assert settling.look(running, 2.0)
+    assert not settling.update(running, 0.0)  # perhaps from before the change
+    assert not settling.update(restarting, 0.5)
+    assert not settling.update(running, 0.9)
+    assert not settling.update(running, 1.8)
+    assert settling.update(running, 2.0)
 
 
 def test_failure_counts_when_it_has_held() -> None:
-    settling = Settling(WantedState.RUNNING, 1.0)
+    settling = StableState(WantedState.RUNNING, 1.0)
     failed = status("RUNNING", "RUNNING", "FAILED")
-    assert not settling.look(failed, 0.0)
-    assert not settling.look(status("RUNNING", "RUNNING", "RESTARTING"), 0.9)
-    assert not settling.look(failed, 1.0)
+    assert not settling.update(failed, 0.0)
+    assert not settling.update(status("RUNNING", "RUNNING", "RESTARTING"), 0.9)
+    assert not settling.update(failed, 1.0)
     with pytest.raises(ConnectorFailed, match=r"its task 1 failed: boom$"):
-        settling.look(failed, 2.0)
+        settling.update(failed, 2.0)
 
 
 # --- offsets -------------------------------------------------------------------------------------
@@ -90,7 +96,7 @@ offset_sets = st.lists(
 @given(offset_sets, offset_sets)
 def test_plan_makes_the_one_of_the_other(now: list[Offset], wanted: list[Offset]) -> None:
     has = by_partition(now)
-    for each in plan(now, wanted):
+    for each in offset_changes(now, wanted):
         key = msgspec.json.encode(each.partition, order="deterministic")
         if each.offset is None:
             del has[key]  # nothing is forgotten that was not there
@@ -109,16 +115,18 @@ def test_mark_is_found_and_taken_away() -> None:
 
 def test_new_position_leaves_what_belonged_to_the_old_one() -> None:
     old = {"file": "f", "pos": 4, "gtids": "g:1-9", "row": 3, "event": 2, "snapshot": "INITIAL"}
-    found = moved([Offset({"server": "s"}, old), mark(1)], None, {"gtids": "g:1-5"})
+    found = moved_offset([Offset({"server": "s"}, old), mark(1)], None, {"gtids": "g:1-5"})
     assert found == Offset({"server": "s"}, {"file": "f", "pos": 4, "gtids": "g:1-5"})
-    by_file = moved([Offset({"server": "s"}, old)], None, {"file": "h", "pos": 1})
+    by_file = moved_offset([Offset({"server": "s"}, old)], None, {"file": "h", "pos": 1})
     assert by_file.offset == {"file": "h", "pos": 1}, "the old GTIDs would win over the file"
 
 
 def test_position_of_a_connector_without_offsets() -> None:
-    assert moved([], "shop", {"gtids": "g:1"}) == Offset({"server": "shop"}, {"gtids": "g:1"})
+    assert moved_offset([], "shop", {"gtids": "g:1"}) == Offset(
+        {"server": "shop"}, {"gtids": "g:1"}
+    )
     with pytest.raises(WrongUse, match="topic"):
-        moved([], None, {"gtids": "g:1"})
+        moved_offset([], None, {"gtids": "g:1"})
 
 
 # --- secrets -------------------------------------------------------------------------------------
@@ -155,7 +163,7 @@ def test_which_settings_are_secret(key: str, value: str | None, secret: bool) ->
 def test_mask_takes_every_secret_out_of_a_text() -> None:
     settings = {"a.password": "long-secret", "b.password": "long-secret-er", "host": "db"}
     text = "no long-secret-er and long-secret at mongodb://u:pw@db nor ?password=x; db stays"
-    assert masked(text, settings) == (
+    assert mask_config_secrets(text, settings) == (
         "no *** and *** at mongodb://u:***@db nor ?password=***; db stays"
     )
 
@@ -202,15 +210,15 @@ def test_find_tells_clusters_apart_or_says_what_there_is() -> None:
     a, b = cluster("a", env="prod", az="1"), cluster("b", env="prod", az="2")
     anywhere = cluster("c", env="test")
     known = (a, b, anywhere)
-    assert find(known, Sought(env="prod", az="2")) is b
-    assert find(known, Sought(env="test", az="9")) is anywhere
-    assert find(known, Sought(name="a")) is a
+    assert select_cluster(known, ClusterSelector(env="prod", az="2")) is b
+    assert select_cluster(known, ClusterSelector(env="test", az="9")) is anywhere
+    assert select_cluster(known, ClusterSelector(name="a")) is a
     with pytest.raises(WrongUse, match=r"several Connect clusters fit env prod: a .*, b "):
-        find(known, Sought(env="prod"))
+        select_cluster(known, ClusterSelector(env="prod"))
     with pytest.raises(WrongUse, match="no Connect cluster fits env dev; there are: a "):
-        find(known, Sought(env="dev"))
+        select_cluster(known, ClusterSelector(env="dev"))
     with pytest.raises(WrongUse, match="no Kafka Connect cluster is configured"):
-        find((), Sought())
+        select_cluster((), ClusterSelector())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Handlers for connectors in Kafka Connect: target types `cdc` and `panama`."""
+"""Handlers for Kafka Connect connectors: target types `cdc` and `panama`."""
 
 from __future__ import annotations
 

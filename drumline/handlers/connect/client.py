@@ -1,8 +1,8 @@
-"""Kafka Connect's REST interface: one method a call, typed answers, and errors that say what to do.
+"""A client of Kafka Connect's REST interface: one method per request, typed responses.
 
-Reads are repeated by themselves, and so is whatever Connect refused because its workers were
-rebalancing (409: nothing was done). A change whose answer got lost is not: only who asked for it
-can look whether it was done, so it comes back as `Unsure`.
+The client retries reads, and requests that Connect refused because it was rebalancing (409: nothing
+was changed). It does not retry a change whose response was lost: it raises `UnknownOutcome`, and
+the caller checks whether the change was made.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import msgspec
 
 from drumline.config.connect_clusters import ConnectCluster
 from drumline.errors import DrumlineError
-from drumline.handlers.connect.secrets import Config, masked
+from drumline.handlers.connect.secrets import Config, mask_config_secrets
 
 if TYPE_CHECKING:
     import aiohttp
 
 TRIES = 6
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+FIRST_PAUSE, MAX_PAUSE = 0.1, 2.0
 MESSAGE_LIMIT = 1000
 
 T = TypeVar("T")
@@ -36,12 +36,12 @@ class ConnectError(DrumlineError):
     status: int = 0
 
 
-class Unsure(ConnectError):
+class UnknownOutcome(ConnectError):
     """Kafka Connect cluster {cluster}: {reason}"""
 
 
-class _Lost(Exception):
-    """The connection ended before the answer came."""
+class _ConnectionLost(Exception):
+    """The connection ended before the response arrived."""
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
@@ -56,14 +56,14 @@ class ConnectorStatus(msgspec.Struct, frozen=True):
 
 
 class ConnectorReport(msgspec.Struct, frozen=True):
-    """What runs of a connector, as its workers last said."""
+    """The state of a connector and its tasks, as its workers last reported it."""
 
     connector: ConnectorStatus
     tasks: tuple[TaskStatus, ...] = ()
 
 
 class Offset(msgspec.Struct, frozen=True):
-    """How far a connector has come in one partition of its source; None: forgotten."""
+    """A connector's offset in one partition of its source; None: deleted."""
 
     partition: dict[str, Any]
     offset: dict[str, Any] | None
@@ -78,7 +78,7 @@ class _Offsets(msgspec.Struct, frozen=True):
 
 
 class Connect:
-    """One cluster. Not for use by two event loops."""
+    """The client of one cluster, for one event loop."""
 
     def __init__(self, cluster: ConnectCluster) -> None:
         self.cluster = cluster
@@ -97,25 +97,25 @@ class Connect:
         return await self._read(f"{_path(name)}/config", dict[str, str])
 
     async def status(self, name: str) -> ConnectorReport | None:
-        """None if there is no such connector, or no worker has spoken of it yet."""
+        """None if the connector does not exist, or no worker has reported it yet."""
         return await self._read(f"{_path(name)}/status", ConnectorReport)
 
     async def statuses(self) -> dict[str, ConnectorReport]:
-        """Of all connectors, in one request."""
+        """The states of all connectors, in one request."""
         found = await self._read("/connectors?expand=status", dict[str, _Expanded])
         return {name: each.status for name, each in (found or {}).items() if each.status}
 
     async def offsets(self, name: str) -> tuple[Offset, ...]:
         found = await self._read(f"{_path(name)}/offsets", _Offsets)
         if found is None:
-            raise self._error(f"connector {name} has no offsets to ask for; is it gone, or is this"
-                              " a Kafka Connect before 3.6?")  # fmt: skip
+            reason = "it does not exist, or Kafka Connect is older than 3.6"
+            raise self._error(f"connector {name} has no readable offsets: {reason}")
         return found.offsets
 
     # --- changing --------------------------------------------------------------------------------
 
     async def change_config(self, name: str, change: Mapping[str, str | None], now: Config) -> None:
-        """Set some settings, remove those that are None, leave the others as they are."""
+        """Set some settings and remove those that are None; the others stay the same."""
         if self._patches:
             try:
                 await self._change("PATCH", f"{_path(name)}/config", dict(change), now)
@@ -124,13 +124,13 @@ class Connect:
                 if error.status != 405:
                     raise
                 self._patches = False  # before Kafka 3.8: read, change, write
-        await self._change("PUT", f"{_path(name)}/config", changed(now, change), now)
+        await self._change("PUT", f"{_path(name)}/config", merge_config(now, change), now)
 
     async def put_config(self, name: str, config: Config) -> None:
         await self._change("PUT", f"{_path(name)}/config", dict(config), config)
 
     async def create_stopped(self, name: str, config: Config) -> None:
-        """Make a connector that does not run yet. One that exists is left as it is."""
+        """Create a stopped connector. An existing one is not changed."""
         body = {"name": name, "config": dict(config), "initial_state": "STOPPED"}
         await self._change("POST", "/connectors", body, config)
 
@@ -151,7 +151,7 @@ class Connect:
         await self._change("POST", f"{_path(name)}/restart?{query}")
 
     async def alter_offsets(self, name: str, offsets: Iterable[Offset]) -> None:
-        """Only of a stopped connector. Partitions that are not named stay as they are."""
+        """Change offsets of a stopped connector. Other partitions keep theirs."""
         body = _Offsets(tuple(offsets))
         await self._change("PATCH", f"{_path(name)}/offsets", body)
 
@@ -161,34 +161,34 @@ class Connect:
     # --- the wire --------------------------------------------------------------------------------
 
     async def _read(self, path: str, kind: type[T]) -> T | None:
-        status, body = await self._again("GET", path, None, None)
+        status, body = await self._send_until_answered("GET", path, None, None)
         if status == 404:
             return None
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:
-            raise self._error(f"GET {path}: not what Kafka Connect answers: {error}") from None
+            raise self._error(f"GET {path}: not a response of Kafka Connect: {error}") from None
 
     async def _change(
         self, method: str, path: str, body: object = None, config: Config | None = None
     ) -> None:
-        status, _ = await self._again(method, path, body, config)
+        status, _ = await self._send_until_answered(method, path, body, config)
         if status == 404:
-            raise self._error(f"{method} {path}: there is no such connector", 404)
+            raise self._error(f"{method} {path}: the connector does not exist", 404)
 
-    async def _again(
+    async def _send_until_answered(
         self, method: str, path: str, body: object, config: Config | None
     ) -> tuple[int, bytes]:
-        """Ask until there is an answer that means something. Bounded by the task's own time."""
+        """Send the request until Connect accepts or refuses it. The task's timeout is the limit."""
         failures, refusals = 0, 0
         while True:
             try:
-                status, answer = await self._once(method, path, body)
+                status, answer = await self._send(method, path, body)
             except _transport_errors() as error:
                 failures += 1
                 problem = f"{method} {path}: {type(error).__name__}"
             else:
-                # A redirect is no success: a login page in front of Connect has done nothing.
+                # A redirect is no success: a login page in front of Connect changes nothing.
                 if 200 <= status < 300 or status == 404:
                     return status, answer
                 message = _message(answer, config)
@@ -197,27 +197,27 @@ class Connect:
                     return status, answer
                 if status == 409:
                     refusals += 1
-                    await asyncio.sleep(_pause(refusals))
+                    await asyncio.sleep(_retry_delay(refusals))
                     continue
                 if status < 500 and status != 429:
                     raise self._error(problem, status)
                 failures += 1
             if method != "GET":
-                raise Unsure(cluster=self.cluster.name, reason=problem)
+                raise UnknownOutcome(cluster=self.cluster.name, reason=problem)
             if failures >= TRIES:
                 raise self._error(problem)
-            await asyncio.sleep(_pause(failures))
+            await asyncio.sleep(_retry_delay(failures))
 
-    async def _once(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+    async def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
         import yarl
 
-        session = self._opened()
+        session = self._open_session()
         url = yarl.URL(self.cluster.url.rstrip("/") + path, encoded=True)
         data = None if body is None else msgspec.json.encode(body)
         async with session.request(method, url, data=data, allow_redirects=False) as answer:
             return answer.status, await answer.read()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = _session(self.cluster)
         return self._session
@@ -228,8 +228,8 @@ class Connect:
         return error
 
 
-def changed(config: Config, change: Mapping[str, str | None]) -> dict[str, str]:
-    """A configuration with a change made to it."""
+def merge_config(config: Config, change: Mapping[str, str | None]) -> dict[str, str]:
+    """A configuration with a change applied."""
     merged: dict[str, str | None] = {**config, **change}
     return {key: value for key, value in merged.items() if value is not None}
 
@@ -238,28 +238,28 @@ def _path(name: str) -> str:
     return f"/connectors/{quote(name, safe='')}"
 
 
-def _pause(times: int) -> float:
-    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (times - 1)) * random.uniform(0.5, 1.0)
+def _retry_delay(times: int) -> float:
+    return min(MAX_PAUSE, FIRST_PAUSE * 2.0 ** (times - 1)) * random.uniform(0.5, 1.0)
 
 
 def _message(answer: bytes, config: Config | None) -> str:
-    """What Connect says is wrong. It quotes the values that it complains about."""
+    """The error message of Connect, masked, because it quotes the refused values."""
     try:
         text = str(msgspec.json.decode(answer)["message"])
     except (msgspec.DecodeError, KeyError, TypeError):
         text = answer.decode(errors="replace")
-    return masked(text, config)[:MESSAGE_LIMIT]
+    return mask_config_secrets(text, config)[:MESSAGE_LIMIT]
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
     import aiohttp
 
-    return (aiohttp.ClientError, TimeoutError, OSError, _Lost)
+    return (aiohttp.ClientError, TimeoutError, OSError, _ConnectionLost)
 
 
-async def _let_lost_changes_be(request: Any, handler: Any) -> Any:
-    """aiohttp sends a PUT or DELETE again by itself when the connection ends without an answer;
-    Connect may have done it, and would restart the connector once more."""
+async def _no_repeated_changes(request: Any, handler: Any) -> Any:
+    """Keep aiohttp from repeating a PUT or DELETE when the connection ends without a response:
+    Connect may have executed it, and would restart the connector twice."""
     import aiohttp
 
     try:
@@ -267,12 +267,11 @@ async def _let_lost_changes_be(request: Any, handler: Any) -> Any:
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         if request.method == "GET" or isinstance(error, aiohttp.ClientConnectorError):
             raise
-        raise _Lost from None
+        raise _ConnectionLost from None
 
 
 def _session(cluster: ConnectCluster) -> aiohttp.ClientSession:
-    # aiohttp is loaded by the first call to a cluster: a runner that never makes one starts
-    # 0.2 s sooner without it.
+    # aiohttp is imported with the first request: without it a runner starts 0.2 s sooner.
     import aiohttp
 
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
@@ -286,7 +285,7 @@ def _session(cluster: ConnectCluster) -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=5.0,
                                       sock_read=cluster.request_timeout),
         headers=headers,
-        middlewares=(_let_lost_changes_be,),
+        middlewares=(_no_repeated_changes,),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Offsets: what has to be written to get from one set of them to another, and GTIDs in them."""
+"""Connector offsets: the changes from one set to another, and the position within an offset."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from drumline.errors import WrongUse
 from drumline.handlers.connect.client import Offset
 
 MARK_PARTITION: Mapping[str, str] = {"drumline": "gtid-reset"}
-"""A partition of our own beside the connector's: it says which task moved the offsets last.
+"""An extra partition beside the connector's own: it names the task that last moved the offsets.
 
-Once a connector runs again its offsets move on, and nothing else could tell a reset that was done
-from one that was not. The mark is written in the same request as the offsets. Connect keeps it,
-and a connector reads only the partitions that it knows."""
+Once a connector runs again, its offsets advance, and nothing else could distinguish a completed
+reset from one that was not made. Connect stores source offsets as opaque maps, and a connector
+reads only the partitions that it knows."""
 
 _POSITION = ("gtids", "file", "pos")
 _KEPT: tuple[str, ...] = ("file", "pos", "server_id")
 
 
 def identity(partition: Mapping[str, Any]) -> bytes:
-    """Two partitions are one if they say the same, in whatever order."""
+    """Partitions with the same content are equal, whatever the order of their keys."""
     return msgspec.json.encode(partition, order="deterministic")
 
 
@@ -30,15 +30,15 @@ def by_partition(offsets: Iterable[Offset]) -> dict[bytes, Offset]:
     return {identity(each.partition): each for each in offsets if each.offset is not None}
 
 
-def plan(now: Iterable[Offset], wanted: Iterable[Offset]) -> list[Offset]:
-    """The alteration that makes `wanted` of `now`: what differs, and None for what is too much."""
+def offset_changes(now: Iterable[Offset], wanted: Iterable[Offset]) -> list[Offset]:
+    """The changes from `now` to `wanted`: offsets that differ, and None for those to delete."""
     has, wants = by_partition(now), by_partition(wanted)
     changes = [each for key, each in wants.items() if has.get(key) != each]
     return changes + [Offset(each.partition, None) for key, each in has.items() if key not in wants]
 
 
 def mark(task_id: int | None) -> Offset:
-    """The mark of a task; None takes it away."""
+    """The mark of a task; None removes the mark."""
     return Offset(dict(MARK_PARTITION), None if task_id is None else {"task": task_id})
 
 
@@ -53,10 +53,10 @@ def without_mark(offsets: Iterable[Offset]) -> list[Offset]:
     return [each for each in offsets if identity(each.partition) != ours]
 
 
-def moved(
+def moved_offset(
     offsets: Iterable[Offset], topic_prefix: str | None, position: Mapping[str, Any]
 ) -> Offset:
-    """The connector's offset with another position in the source's log."""
+    """The connector's offset, moved to another position in the source's log."""
     candidates = [
         each for each in without_mark(offsets)
         if each.offset is not None and any(name in each.offset for name in _POSITION)
@@ -70,6 +70,6 @@ def moved(
         return Offset(candidates[0].partition, {**kept, **position})
     if not topic_prefix:
         raise WrongUse(
-            reason="the connector has neither offsets nor a topic.prefix to name them by"
+            reason="the connector has neither offsets nor a topic.prefix to derive their name from"
         )
     return Offset({"server": topic_prefix}, dict(position))

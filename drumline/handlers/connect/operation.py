@@ -1,8 +1,8 @@
-"""What all operations on connectors share: which connector, which cluster, and safe steps.
+"""The base of all operations on connectors: selecting connector and cluster, and repeatable steps.
 
-A task may be stopped at any instruction and begun again, here or elsewhere. So every step looks
-first and acts only if what it wants is not there yet; nothing is remembered between the attempts
-but `before_update` and what Connect itself shows.
+A task may be stopped at any instruction and started again, on any worker. So every step first reads
+the state and acts only if the wanted state is not reached; attempts share nothing but
+`before_update` and the state of Connect itself.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Meta
 
-from drumline.config.connect_clusters import ConnectCluster, Sought, find
+from drumline.config.connect_clusters import ClusterSelector, ConnectCluster, select_cluster
 from drumline.errors import WrongUse
 from drumline.handlers.base import Handler
-from drumline.handlers.connect.client import Connect, ConnectError, Unsure
-from drumline.handlers.connect.secrets import masked
+from drumline.handlers.connect.client import Connect, ConnectError, UnknownOutcome
+from drumline.handlers.connect.secrets import mask_config_secrets
+from drumline.handlers.connect.state_poller import StatePoller
 from drumline.handlers.connect.states import FAILED, ConnectorFailed, WantedState
-from drumline.handlers.connect.watch import Watch
 from drumline.task import Task
 
 TRIES = 4
@@ -31,7 +31,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class ClusterParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the connector is, as far as the batch's env, region and az do not say it."""
+    """The parameters that select a cluster, in addition to the batch's env, region and az."""
 
     cluster: Name | None = None
     az: Name | None = None
@@ -41,11 +41,11 @@ class ClusterParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 P = TypeVar("P", bound=ClusterParam)
 
 
-class Site(msgspec.Struct, frozen=True):
-    """A cluster and how to wait for what happens there."""
+class ClusterConnection(msgspec.Struct, frozen=True):
+    """A cluster's client, and the poller of its connectors' states."""
 
     connect: Connect
-    watch: Watch
+    states: StatePoller
 
     @property
     def name(self) -> str:
@@ -59,26 +59,26 @@ class Operation(Handler):
     param_type: ClassVar[Any] = ClusterParam
 
     def param(self, task: Task, kind: type[P]) -> P:
-        """The parameters. Checked at submission, but a task may have come another way."""
+        """The parameters, validated again: not every task comes through a submission."""
         try:
             return msgspec.convert(task.param or {}, kind)
         except msgspec.ValidationError as error:
             raise WrongUse(field="param", reason=str(error)) from None
 
 
-def connector_of(task: Task) -> str:
+def connector_name(task: Task) -> str:
     name = task.target_name or task.target_id
     if not name:
-        raise WrongUse(reason="the target names no connector: set target_name or target_id")
+        raise WrongUse(reason="the target has no connector name: set target_name or target_id")
     return name
 
 
-def sought(task: Task, place: ClusterParam) -> Sought:
-    """What a task says about its cluster: its own words first, then its batch's."""
+def cluster_selector(task: Task, place: ClusterParam) -> ClusterSelector:
+    """The selector for a task's cluster, from its parameters first, then from its batch."""
     batch = task.batch
     if place.cluster is not None:
-        return Sought(name=place.cluster)
-    return Sought(
+        return ClusterSelector(name=place.cluster)
+    return ClusterSelector(
         env=task.target_env or task.env or "",
         region=task.region,
         az=place.az or (batch.az if batch is not None else None) or "",
@@ -88,7 +88,9 @@ def sought(task: Task, place: ClusterParam) -> Sought:
 
 # --- clusters ------------------------------------------------------------------------------------
 
-_sites: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Site]] = WeakKeyDictionary()
+_sites: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClusterConnection]] = (
+    WeakKeyDictionary()
+)
 
 
 @cache
@@ -99,53 +101,55 @@ def clusters() -> tuple[ConnectCluster, ...]:
     return config.load().connect
 
 
-def site(wanted: Sought) -> Site:
-    """The one cluster that is meant, with connections that all tasks of this runner share."""
-    cluster = find(clusters(), wanted)
+def cluster_connection(wanted: ClusterSelector) -> ClusterConnection:
+    """The selected cluster, with connections that all tasks of this runner share."""
+    cluster = select_cluster(clusters(), wanted)
     known = _sites.setdefault(asyncio.get_running_loop(), {})
     if cluster.name not in known:
         connect = Connect(cluster)
-        known[cluster.name] = Site(connect, Watch(connect))
+        known[cluster.name] = ClusterConnection(connect, StatePoller(connect))
     return known[cluster.name]
 
 
-async def close_sites() -> None:
-    """Close the connections of the running loop: for programs that go on after it."""
+async def close_connections() -> None:
+    """Close the connections of the running event loop, in programs that outlive it."""
     for each in _sites.pop(asyncio.get_running_loop(), {}).values():
-        await each.watch.close()
+        await each.states.close()
         await each.connect.close()
 
 
 # --- steps ---------------------------------------------------------------------------------------
 
 
-async def existing(where: Site, name: str) -> dict[str, str]:
-    """The configuration of a connector that must be there."""
+async def require_config(where: ClusterConnection, name: str) -> dict[str, str]:
+    """The configuration of a connector, which must exist."""
     config = await where.connect.config(name)
     if config is None:
-        raise WrongUse(reason=f"there is no connector {name} in Connect cluster {where.name}")
+        raise WrongUse(reason=f"no connector {name} in Connect cluster {where.name}")
     return config
 
 
-async def ensure(done: Callable[[], Awaitable[bool]], act: Callable[[], Awaitable[Any]]) -> None:
-    """Act unless it is done; if the answer got lost, look before acting again."""
+async def act_until_done(
+    done: Callable[[], Awaitable[bool]], act: Callable[[], Awaitable[Any]]
+) -> None:
+    """Act unless it is done. After an unknown outcome, check again before acting again."""
     for attempt in range(1, TRIES + 1):
         if await done():
             return
         try:
             await act()
             return
-        except Unsure:
+        except UnknownOutcome:
             if attempt == TRIES:
                 raise
             await asyncio.sleep(0.1 * attempt)
 
 
-async def bring(where: Site, name: str, target: WantedState) -> None:
-    """Have a connector run, pause or stop, and wait until it does.
+async def bring_to_state(where: ClusterConnection, name: str, target: WantedState) -> None:
+    """Resume, pause or stop a connector, and wait until it is in that state.
 
-    It is always asked: the state that shows may be from before something that was asked for a
-    moment ago, by an attempt that died. Asking for what is so already changes nothing.
+    The request is always sent: the state that Connect reports may be older than a request of an
+    earlier attempt that died. A request for the present state changes nothing.
     """
     connect = where.connect
     ask = {
@@ -157,26 +161,27 @@ async def bring(where: Site, name: str, target: WantedState) -> None:
     async def never() -> bool:
         return False
 
-    await ensure(never, lambda: ask(name))
-    await wait(where, name, target)
+    await act_until_done(never, lambda: ask(name))
+    await wait_for_state(where, name, target)
 
 
-async def wait(where: Site, name: str, target: WantedState) -> None:
-    """Until a connector is where it was told to be; with its reason if it fails instead."""
+async def wait_for_state(where: ClusterConnection, name: str, target: WantedState) -> None:
+    """Wait until a connector is in the wanted state. Raises its error if it fails instead."""
     if target is WantedState.RUNNING:
         await _restart_failed(where, name)
     try:
-        await where.watch.until(name, target)
+        await where.states.until(name, target)
     except ConnectorFailed as error:
-        # A trace may quote the settings; they are fetched to know what to leave out of it.
+        # A trace may quote settings, so the secrets of the configuration are masked in it.
         config = await where.connect.config(name)
         raise ConnectError(
-            cluster=where.name, reason=f"connector {name}: {masked(str(error), config)}"
+            cluster=where.name,
+            reason=f"connector {name}: {mask_config_secrets(str(error), config)}",
         ) from None
 
 
-async def _restart_failed(where: Site, name: str) -> None:
-    """Neither resuming nor new settings help what has failed; it must be restarted."""
+async def _restart_failed(where: ClusterConnection, name: str) -> None:
+    """Restart failed parts; neither a resume nor new settings restart them."""
     status = await where.connect.status(name)
     if status is None:
         return
@@ -184,5 +189,5 @@ async def _restart_failed(where: Site, name: str) -> None:
     if FAILED in states:
         try:
             await where.connect.restart_failed(name)
-        except Unsure:
-            return  # the wait will show whether it helped
+        except UnknownOutcome:
+            return  # the caller's wait shows whether the restart has helped

@@ -1,8 +1,8 @@
-"""`panama_migrate_to_cdc`: make a Debezium connector of what a panama job did.
+"""`panama_migrate_to_cdc`: creates a Debezium connector from the description of a panama job.
 
-The description in the parameters is all that is known of the panama job; stopping that job is
-its own system's business. With a position, the connector goes on where the job stopped, without
-a snapshot; without one, it begins with a snapshot.
+Everything about the panama job is in the parameters; the job must be stopped in its own system.
+With a position, the connector continues where the job stopped, without a snapshot; without one, it
+begins with a snapshot.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from drumline.handlers.connect.change_config import FIELDS
 from drumline.handlers.connect.client import Offset
 from drumline.handlers.connect.creation import create, remove
 from drumline.handlers.connect.operation import (
+    ClusterConnection,
     ClusterParam,
     Operation,
-    Site,
-    bring,
-    connector_of,
-    ensure,
-    site,
-    sought,
+    act_until_done,
+    bring_to_state,
+    cluster_connection,
+    cluster_selector,
+    connector_name,
 )
 from drumline.handlers.connect.reset_gtid import Gtids
 from drumline.handlers.connect.secrets import Reference, SettingMap, refuse_plain
-from drumline.handlers.connect.states import WantedState, is_at
+from drumline.handlers.connect.states import WantedState, is_in_state
 from drumline.task import Task
 
 CLASSES = {
@@ -42,7 +42,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class PanamaSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The database whose changes are followed."""
+    """The database whose changes the connector reads."""
 
     host: Text
     user: Text
@@ -53,7 +53,7 @@ class PanamaSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class StartAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the panama job stopped."""
+    """The position at which the panama job stopped."""
 
     file: Text
     pos: Annotated[int, Meta(ge=0)]
@@ -61,7 +61,7 @@ class StartAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class PanamaJob(ClusterParam, frozen=True, kw_only=True):
-    """What a panama job did, as its connector is to do it."""
+    """The description of a panama job for its connector."""
 
     source: PanamaSource
     topic_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]
@@ -77,7 +77,7 @@ class PanamaJob(ClusterParam, frozen=True, kw_only=True):
     config: SettingMap = msgspec.field(default_factory=dict)
 
     def settings(self, name: str, cluster: ConnectCluster) -> dict[str, str]:
-        """The connector's whole configuration."""
+        """The complete configuration of the connector."""
         source = self.source
         made = {
             "name": name,
@@ -117,50 +117,52 @@ class PanamaMigrate(Operation):
     types: ClassVar[tuple[str, ...]] = ("panama_migrate_to_cdc",)
     param_type: ClassVar[Any] = PanamaJob
 
-    def _where(self, task: Task) -> Site:
-        return site(sought(task, self.param(task, PanamaJob)))
+    def _where(self, task: Task) -> ClusterConnection:
+        return cluster_connection(cluster_selector(task, self.param(task, PanamaJob)))
 
     async def build_param(self, task: Task) -> Change:
-        where, name = self._where(task), connector_of(task)
+        where, name = self._where(task), connector_name(task)
         job = self.param(task, PanamaJob)
         config = job.settings(name, where.connect.cluster)
         refuse_plain(config, "in the description")
         found = await where.connect.config(name)
         if found is not None and found != config:
             raise WrongUse(
-                reason=f"there is another connector {name} in Connect cluster {where.name}"
+                reason=f"another connector {name} exists in Connect cluster {where.name}"
             )
         after = {"config": config, "offsets": job.offsets(), "state": job.state}
         return Change({"exists": found is not None}, after)
 
     async def is_finished(self, task: Task) -> bool:
-        where, name = self._where(task), connector_of(task)
+        where, name = self._where(task), connector_name(task)
         if await where.connect.config(name) != task.after_update["config"]:
             return False
-        return is_at(await where.connect.status(name), WantedState(task.after_update["state"]))
+        return is_in_state(
+            await where.connect.status(name), WantedState(task.after_update["state"])
+        )
 
     async def process(self, task: Task) -> None:
-        """Make a Debezium connector from the description of a panama job, and start it."""
-        where, name = self._where(task), connector_of(task)
+        """Create a Debezium connector from the description of a panama job, and start it."""
+        where, name = self._where(task), connector_name(task)
         after = task.after_update
         if await where.connect.config(name) != after["config"]:
             offsets = msgspec.convert(after["offsets"], list[Offset])
             await create(where, name, after["config"], offsets, task.id)
-        await bring(where, name, WantedState(after["state"]))
+        await bring_to_state(where, name, WantedState(after["state"]))
 
     async def rollback(self, task: Task) -> None:
-        """Remove the connector with its offsets, unless it was there before."""
+        """Remove the connector with its offsets, unless it existed before."""
         if task.before_update["exists"]:
             return
-        where, name = self._where(task), connector_of(task)
+        where, name = self._where(task), connector_name(task)
         connect = where.connect
         if await connect.config(name) is None:
             return
-        await bring(where, name, WantedState.STOPPED)
+        await bring_to_state(where, name, WantedState.STOPPED)
 
         async def is_forgotten() -> bool:
             return not await connect.offsets(name)
 
-        await ensure(is_forgotten, lambda: connect.reset_offsets(name))
+        await act_until_done(is_forgotten, lambda: connect.reset_offsets(name))
 
         await remove(where, name)

@@ -73,7 +73,7 @@ def refuse_plain(change: Mapping[str, str | None], what: str) -> None:
             )
 
 
-def masked(text: str, *configs: Config | None) -> str:
+def mask_config_secrets(text: str, *configs: Config | None) -> str:
     """A text from Connect without the secrets of these configurations."""
     values = {
         value
@@ -87,6 +87,6 @@ def masked(text: str, *configs: Config | None) -> str:
     return mask_url_passwords(text)
 
 
-def shown(config: Mapping[str, Any]) -> dict[str, Any]:
+def masked_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration as people may see it."""
     return {k: MASK if is_plain_secret(k, v) else v for k, v in config.items()}

@@ -1,8 +1,8 @@
-"""A connector's states: what is asked of it, and when it has got there.
+"""The states of a connector: the wanted ones, and when one of them is reached.
 
-Connect answers a change at once and makes it true later, worker by worker. A connector that was
-told to restart still shows the states from before for a moment, so a state counts only when it
-has held for a while.
+Connect answers a change immediately and applies it later, worker by worker. A connector that is
+about to restart still shows its old state for a moment, so a state counts only after it has held
+for some time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from drumline.handlers.connect.client import ConnectorReport
 
 
 class WantedState(StrEnum):
-    """What can be asked of a connector."""
+    """A state that a connector can be brought to."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -24,12 +24,12 @@ FAILED = "FAILED"
 
 
 class ConnectorFailed(Exception):
-    """A connector or one of its tasks has failed, and stays so."""
+    """A connector or one of its tasks has failed and does not recover."""
 
 
-def target_of(state: str | None) -> WantedState:
-    """What was asked of a connector that is seen in this state. FAILED, UNASSIGNED and the like
-    are what became of one that is to run."""
+def wanted_state(state: str | None) -> WantedState:
+    """The state that was wanted of a connector in this state. FAILED, UNASSIGNED and others belong
+    to a connector that should run."""
     return (
         WantedState(state)
         if state in (WantedState.PAUSED, WantedState.STOPPED)
@@ -37,8 +37,8 @@ def target_of(state: str | None) -> WantedState:
     )
 
 
-def is_at(status: ConnectorReport | None, target: WantedState) -> bool:
-    """Is the connector, with all its tasks, where it was told to be?"""
+def is_in_state(status: ConnectorReport | None, target: WantedState) -> bool:
+    """Whether the connector and all its tasks are in the wanted state."""
     if status is None or status.connector.state != target:
         return False
     if target is WantedState.STOPPED:
@@ -46,8 +46,8 @@ def is_at(status: ConnectorReport | None, target: WantedState) -> bool:
     return bool(status.tasks) and all(task.state == target for task in status.tasks)
 
 
-def failure(status: ConnectorReport | None) -> str | None:
-    """The first thing that failed, in a line."""
+def failure_reason(status: ConnectorReport | None) -> str | None:
+    """The first failure of the connector or its tasks, as one line."""
     if status is None:
         return None
     if status.connector.state == FAILED:
@@ -59,32 +59,32 @@ def failure(status: ConnectorReport | None) -> str | None:
 
 
 def _first_line(trace: str) -> str:
-    return (trace.strip().splitlines() or ["without a trace"])[0][:500]
+    return (trace.strip().splitlines() or ["no trace"])[0][:500]
 
 
-class Settling:
-    """Watches one connector until a state has held for `settle` seconds without a break."""
+class StableState:
+    """Tells when one connector has been in a state for `settle` seconds without interruption."""
 
     def __init__(self, target: WantedState, settle: float) -> None:
         self.target = target
         self.settle = settle
-        self.patience = max(settle, 0.5)
+        self.failure_settle = max(settle, 0.5)
         self.good_since: float | None = None
         self.bad_since: float | None = None
 
-    def look(self, status: ConnectorReport | None, now: float) -> bool:
-        """Has it settled? Raises `ConnectorFailed` if it has settled on failing."""
-        if is_at(status, self.target):
+    def update(self, status: ConnectorReport | None, now: float) -> bool:
+        """Whether the state is stable. Raises `ConnectorFailed` if a failure is stable."""
+        if is_in_state(status, self.target):
             self.bad_since = None
             if self.good_since is None:
                 self.good_since = now
             return now - self.good_since >= self.settle
         self.good_since = None
-        problem = failure(status) if self.target is not WantedState.STOPPED else None
+        problem = failure_reason(status) if self.target is not WantedState.STOPPED else None
         if problem is None:
             self.bad_since = None
         elif self.bad_since is None:
             self.bad_since = now
-        elif now - self.bad_since >= self.patience:
+        elif now - self.bad_since >= self.failure_settle:
             raise ConnectorFailed(problem)
         return False

@@ -1,7 +1,7 @@
-"""Waiting for many connectors at once without asking for each of them all the time.
+"""Polling the states of many connectors with few requests.
 
-With a few that are waited for, each is asked; with many, one request asks for all. Waiting for
-2,000 connectors so costs Connect five requests a second instead of ten thousand.
+A few connectors are polled one by one; for more, one request reads the states of all. So waiting
+for 2,000 connectors costs Connect five requests per second instead of ten thousand.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import asyncio
 from dataclasses import dataclass
 
 from drumline.handlers.connect.client import Connect, ConnectError, ConnectorReport
-from drumline.handlers.connect.states import ConnectorFailed, Settling, WantedState
+from drumline.handlers.connect.states import ConnectorFailed, StableState, WantedState
 
-FEW = 4
-PATIENCE = 10.0
-"""Seconds that a cluster may be away while connectors are waited for: its workers restart too."""
+SINGLE_REQUESTS_LIMIT = 4
+UNREACHABLE_SECONDS = 10.0
+"""Seconds for which a cluster may be unreachable during a wait, because its workers restart too."""
 
 
 @dataclass(slots=True)
 class _Waiter:
     name: str
-    settling: Settling
+    stable: StableState
     future: asyncio.Future[None]
 
 
-class Watch:
-    """One per cluster and event loop. It asks only while somebody waits."""
+class StatePoller:
+    """Polls one cluster in one event loop, only while a task waits."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -33,10 +33,10 @@ class Watch:
         self._polling: asyncio.Task[None] | None = None
 
     async def until(self, name: str, target: WantedState) -> None:
-        """Until a connector has settled there. The task's own timeout is the limit."""
+        """Wait until a connector's state is stable. The task's timeout is the limit."""
         cluster = self._connect.cluster
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(name, Settling(target, cluster.settle), loop.create_future())
+        waiter = _Waiter(name, StableState(target, cluster.settle), loop.create_future())
         self._waiters[id(waiter)] = waiter
         if self._polling is None or self._polling.done():
             self._polling = loop.create_task(self._poll())
@@ -52,36 +52,36 @@ class Watch:
 
     async def _poll(self) -> None:
         clock = asyncio.get_running_loop().time
-        heard = clock()
+        reached = clock()
         while self._waiters:
             waiters = list(self._waiters.values())
             try:
                 found = await self._statuses({waiter.name for waiter in waiters})
-            except Exception as error:  # whatever it is: nobody must wait for one who is gone
-                away = isinstance(error, ConnectError) and not error.status
-                if not away or clock() - heard > PATIENCE:
+            except Exception as error:  # any error must reach the waiting tasks
+                unreachable = isinstance(error, ConnectError) and not error.status
+                if not unreachable or clock() - reached > UNREACHABLE_SECONDS:
                     for waiter in waiters:
-                        self._end(waiter, error)
+                        self._finish(waiter, error)
             else:
-                now = heard = clock()
+                now = reached = clock()
                 for waiter in waiters:
-                    self._look(waiter, found.get(waiter.name), now)
+                    self._check(waiter, found.get(waiter.name), now)
             await asyncio.sleep(self._connect.cluster.poll)
 
     async def _statuses(self, names: set[str]) -> dict[str, ConnectorReport | None]:
-        if len(names) > FEW:
+        if len(names) > SINGLE_REQUESTS_LIMIT:
             return dict(await self._connect.statuses())
         return {name: await self._connect.status(name) for name in names}
 
-    def _look(self, waiter: _Waiter, status: ConnectorReport | None, now: float) -> None:
+    def _check(self, waiter: _Waiter, status: ConnectorReport | None, now: float) -> None:
         try:
-            if waiter.settling.look(status, now):
-                self._end(waiter, None)
+            if waiter.stable.update(status, now):
+                self._finish(waiter, None)
         except ConnectorFailed as error:
-            self._end(waiter, error)
+            self._finish(waiter, error)
 
     @staticmethod
-    def _end(waiter: _Waiter, error: Exception | None) -> None:
+    def _finish(waiter: _Waiter, error: Exception | None) -> None:
         if waiter.future.done():
             return
         if error is None:
