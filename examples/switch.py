@@ -1,7 +1,6 @@
-"""A handler as a class: it moves databases to another zone, and can bring them back.
+"""A handler as a class: it moves databases to another zone, and can roll that back.
 
-The databases live in a JSON file here. In their place could be anything that can be read and
-changed: what matters is which question each method answers.
+The databases are entries of a JSON file here, in place of any real service.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from drumline import Change, Handler, Task, register
 
 
 class Move(msgspec.Struct):
-    """The param of a task. A submission that does not fit is refused before anything is written."""
+    """The param of a task. A submission with a wrong param is refused."""
 
     file: str
     zone: str
@@ -33,13 +32,13 @@ class SwitchZone(Handler):
     param_type = Move
 
     def build_param(self, task: Task) -> Change:
-        """How is it now, and how shall it be? Committed before anything is changed."""
+        """The state before and after the change, committed before `process` is called."""
         with databases(task) as found:
             before = found[task.target_id]
         return Change(before, before | {"zone": task.param["zone"]})
 
     def is_finished(self, task: Task) -> bool:
-        """Has an earlier attempt, or somebody else, done it already?"""
+        """Whether the change was made before, by an earlier attempt for example."""
         with databases(task) as found:
             return bool(found[task.target_id] == task.after_update)
 
@@ -54,15 +53,15 @@ class SwitchZone(Handler):
 
 
 class Superseded(Exception):
-    """A later execution of the same task has been here."""
+    """A later attempt at the same task has written already."""
 
 
 @contextmanager
 def databases(task: Task) -> Iterator[dict[str | None, Any]]:
-    """The databases, for one task alone; what is changed in them is written back.
+    """The databases, locked for one task; changes are written back.
 
-    The fence grows with every execution of a task. A target that remembers the highest one it
-    has seen can refuse a worker that was paused, given up and woke up again.
+    The fence grows with every attempt at a task. A service that stores the highest fence can refuse
+    the late write of a worker that was suspended and declared dead.
     """
     path = Path(task.param["file"])
     with path.with_suffix(".lock").open("w") as lock:
@@ -70,12 +69,12 @@ def databases(task: Task) -> Iterator[dict[str | None, Any]]:
         state = json.loads(path.read_text())
         fences = state.setdefault("fences", {})
         if fences.get(str(task.id), 0) > task.fence:
-            raise Superseded(f"task {task.id} has fence {task.fence}, {path} knows a later one")
+            raise Superseded(f"task {task.id} has fence {task.fence}, {path} has a later one")
         fences[str(task.id)] = task.fence
         yield state["databases"]
         new = path.with_suffix(".new")
         new.write_text(json.dumps(state, indent=2) + "\n")
-        new.replace(path)  # whole or not at all
+        new.replace(path)  # atomic
 
 
 register("example.database", SwitchZone)

@@ -1,4 +1,4 @@
-"""What these tests share: a node that runs or does not yet, a gateway alone, or nobody there."""
+"""Fixtures: a running node, a node that is not started, a gateway alone, an empty run directory."""
 
 import os
 import shutil
@@ -28,14 +28,14 @@ STRICT = HandlerSpec(
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    """One that the tests of a file share: each leaves it as well as it found it."""
+    """A node that the tests of a file share: each test leaves it as it was."""
     with Stack(workers=2) as started:
         yield started
 
 
 @pytest.fixture
 def idle() -> Iterator[Stack]:
-    """One that has not been started."""
+    """A node that has not been started."""
     made = Stack(workers=1)
     try:
         yield made
@@ -45,7 +45,7 @@ def idle() -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    run_dir = tempfile.mkdtemp(prefix="dl-")  # pytest's own may be too long for a socket
+    run_dir = tempfile.mkdtemp(prefix="dl-")  # the path of tmp_path may be too long for a socket
     yield {
         "DRUMLINE_RUN_DIR": str(run_dir),
         "DRUMLINE_DATABASE_URL": f"sqlite:///{run_dir}/drumline.db",
@@ -58,7 +58,7 @@ def environment() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def gateway(environment: dict[str, str]) -> Iterator[Desk]:
-    """A gateway without a dispatcher: whatever is submitted stays waiting."""
+    """A gateway without a dispatcher: submitted tasks stay pending."""
     database = Database(environment["DRUMLINE_DATABASE_URL"])
     schema.upgrade(database)
     world = World(database)
@@ -92,7 +92,7 @@ def desk(gateway: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place where nothing runs."""
+    """An empty run directory."""
     with tempfile.TemporaryDirectory(prefix="dl-") as path:
         monkeypatch.setenv("DRUMLINE_RUN_DIR", path)
         monkeypatch.delenv("DRUMLINE_DATABASE_URL", raising=False)

@@ -1,11 +1,11 @@
-"""A node as its operator sees it from outside: its kinds of processes, and its pages."""
+"""The processes and the HTTP pages of a node, as an operator sees them."""
 
 import http.client
 from contextlib import closing
 
 from tests.stack import Stack
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104  # that is what is tested
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # the address under test
 KINDS = {"supervisord", "ticker", "dispatcher", "reaper", "worker", "runner", "scanner", "gateway"}
 
 
@@ -13,12 +13,12 @@ def get(stack: Stack, path: str, **headers: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=20)
     with closing(connection):
         connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        response = connection.getresponse()
+        return response.status, response.read().decode()
 
 
 def figures(stack: Stack) -> dict[str, float]:
-    """What /metrics says, by name and labels."""
+    """The values of /metrics by name and labels."""
     status, text = get(stack, "/metrics")
     assert status == 200
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))

@@ -1,7 +1,7 @@
-"""Command lines as a test types them, and the gateway that answers.
+"""Command lines in tests, and the gateway that replies to them.
 
-Most run in this process, through the function that the entry point calls; what is about the
-process itself (imports, signals, pipes) runs in one of its own.
+Most run in this process, through the function that the entry point calls; tests of the process
+itself (imports, signals, pipes) start one.
 """
 
 import json
@@ -19,7 +19,7 @@ SUBMIT = ("batch", "submit", "june", "--type", "type")
 
 
 class Done(NamedTuple):
-    """What a command line came to."""
+    """The result of a command line."""
 
     code: int
     out: str
@@ -45,7 +45,7 @@ class Terminal:
         return Done(code, out, err)
 
     def data(self, *words: str) -> dict[str, object]:
-        """The answer of a command that succeeds."""
+        """The JSON of a command that succeeds."""
         done = self(*words, "--json")
         assert done.code == 0, done
         found = json.loads(done.out)

@@ -1,4 +1,4 @@
-"""What the command line answers: for people, for programs, and by its exit code."""
+"""The output of the command line for people and programs, and its exit codes."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,14 @@ from drumline.domain.release import RunEnd
 from tests.acceptance.terminal import SUBMIT, Desk, Terminal
 
 
-def test_a_change_repeated_under_its_request_id_is_answered_the_same(
+def test_a_change_repeated_with_its_request_id_gets_the_same_reply(
     drumline: Terminal, desk: Desk
 ) -> None:
     line = ("task", "schedule", "type", "--in", "60", "--request-id", "same")
     assert drumline.data(*line) == drumline.data(*line)
 
 
-def test_in_a_pipe_output_is_plain_and_talk_is_apart(drumline: Terminal, desk: Desk) -> None:
+def test_output_in_a_pipe_is_plain_and_notes_go_to_stderr(drumline: Terminal, desk: Desk) -> None:
     batch_id = drumline.data(*SUBMIT, "--count", "3", "--creator", "me")["batch_id"]
     done = drumline("batch", "list", "--limit", "1")
     header, row = done.out.splitlines()
@@ -28,13 +28,13 @@ def test_in_a_pipe_output_is_plain_and_talk_is_apart(drumline: Terminal, desk: D
     assert f"--before {batch_id}" in done.err
 
 
-def test_what_comes_from_outside_cannot_command_the_terminal(
+def test_control_characters_of_names_do_not_reach_the_terminal(
     drumline: Terminal, desk: Desk
 ) -> None:
     line = ("batch", "submit", "a\x1b[2J\nb", "--type", "type", "--count", "1")
     batch_id = drumline.data(*line)["batch_id"]
-    for look in (["batch", "list", "--limit", "1"], ["batch", "show", str(batch_id)]):
-        assert "\x1b" not in drumline(*look).out
+    for command in (["batch", "list", "--limit", "1"], ["batch", "show", str(batch_id)]):
+        assert "\x1b" not in drumline(*command).out
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_comes_from_outside_cannot_command_the_terminal(
         ("type", [RunEnd.SUCCESS, RunEnd.ERROR], 1, "partial_fail"),
     ],
 )
-def test_watch_says_by_its_exit_code_how_a_batch_ended(
+def test_the_exit_code_of_watch_tells_whether_the_batch_succeeded(
     drumline: Terminal, desk: Desk, type_: str, ends: list[RunEnd], code: int, status: str
 ) -> None:
     line = ("batch", "submit", "june", "--type", type_, "--count", "2")
@@ -58,7 +58,7 @@ def test_watch_says_by_its_exit_code_how_a_batch_ended(
     assert json.loads(done.out)["status"] == status
 
 
-def test_watching_a_rollback_wants_the_rollback_to_succeed(
+def test_the_exit_code_of_watch_on_a_rollback_tells_whether_the_rollback_succeeded(
     drumline: Terminal, desk: Desk, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.jsonl"

@@ -15,7 +15,7 @@ from drumline.cli import main
 from tests.acceptance.terminal import ENTRY_POINT, SUBMIT, Desk, Done, Terminal, refuses
 
 
-def test_ctrl_c_ends_a_watch_quietly_with_130(drumline: Terminal, desk: Desk) -> None:
+def test_ctrl_c_ends_watch_with_130_and_no_message(drumline: Terminal, desk: Desk) -> None:
     batch_id = drumline.data(*SUBMIT, "--count", "1")["batch_id"]
     with subprocess.Popen(
         [ENTRY_POINT, "batch", "watch", str(batch_id)],
@@ -32,7 +32,7 @@ def test_ctrl_c_ends_a_watch_quietly_with_130(drumline: Terminal, desk: Desk) ->
         assert process.stderr.read().strip() == ""
 
 
-def test_a_reader_that_leaves_is_no_error_message(desk: Desk) -> None:
+def test_a_closed_pipe_causes_no_error_message(desk: Desk) -> None:
     with subprocess.Popen(
         [ENTRY_POINT, "batch", "list", "--json"],
         env=os.environ | desk.environment,
@@ -46,7 +46,7 @@ def test_a_reader_that_leaves_is_no_error_message(desk: Desk) -> None:
         assert process.stderr.read() == ""
 
 
-def test_the_entry_point_gives_the_exit_code(nowhere: Path) -> None:
+def test_the_entry_point_returns_the_exit_code(nowhere: Path) -> None:
     done = subprocess.run([ENTRY_POINT, "batch", "show", "1"], capture_output=True, text=True)
     refuses(Done(done.returncode, done.stdout, done.stderr), 3)
     done = subprocess.run([ENTRY_POINT, "--version"], capture_output=True, text=True)
@@ -78,27 +78,27 @@ def every_command(group: click.Group, path: str = "") -> Iterator[tuple[str, cli
 
 
 @pytest.mark.parametrize(("path", "command"), list(every_command(main.tree())))
-def test_every_command_explains_itself_and_speaks_json(path: str, command: click.Command) -> None:
+def test_every_command_has_help_an_example_and_json(path: str, command: click.Command) -> None:
     assert command.help, path
     assert command.epilog and f"drumline {path}" in command.epilog, f"{path} has no example"
     assert any("--json" in option.opts for option in command.params), path
 
 
 @pytest.mark.parametrize(("path", "command"), list(every_command(main.tree())))
-def test_every_command_is_in_a_file_of_its_noun(path: str, command: click.Command) -> None:
-    """A call imports the modules of its noun only, so a command anywhere else is not found."""
+def test_every_command_is_in_the_package_of_its_noun(path: str, command: click.Command) -> None:
+    """A call imports the modules of its noun only: a command elsewhere would not be found."""
     noun = path.split()[0]
     assert command.callback.__module__ in {module.__name__ for module in commands.modules(noun)}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_are_told_how_to_complete(drumline: Terminal, shell: str) -> None:
+def test_completion_prints_a_script_for_each_shell(drumline: Terminal, shell: str) -> None:
     done = drumline("completion", shell)
     assert done.code == 0
     assert "_DRUMLINE_COMPLETE" in done.out
 
 
-def test_completion_completes(nowhere: Path) -> None:
+def test_completion_lists_matching_commands(nowhere: Path) -> None:
     asked = {"_DRUMLINE_COMPLETE": "bash_complete", "COMP_WORDS": "drumline batch s",
              "COMP_CWORD": "2"}  # fmt: skip
     done = subprocess.run([ENTRY_POINT], env=os.environ | asked, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Files of targets on the command line: whole or not at all, and a bad line is named."""
+"""Files of targets on the command line: submitted completely or not at all; errors name lines."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def many(path: Path, lines: int, last: str = "") -> str:
     return str(path)
 
 
-def test_a_bad_line_far_down_takes_back_all_that_was_loaded_before_it(
+def test_a_bad_line_in_a_later_chunk_discards_the_chunks_before_it(
     drumline: Terminal, desk: Desk, tmp_path: Path
 ) -> None:
     before = drumline.data("batch", "list", "--limit", "1")
@@ -63,7 +63,7 @@ def test_a_bad_line_far_down_takes_back_all_that_was_loaded_before_it(
     assert desk.world.dues() == [] or all(due.batch_id is None for due in desk.world.dues())
 
 
-def test_what_only_the_gateway_can_know_of_a_line_names_the_line_too(
+def test_an_error_found_by_the_gateway_names_the_line_too(
     drumline: Terminal, desk: Desk, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.jsonl"
@@ -72,7 +72,7 @@ def test_what_only_the_gateway_can_know_of_a_line_names_the_line_too(
     refuses(drumline(*line), 2, f"{path} line 3: param.n:", "integer")
 
 
-def test_a_large_file_is_one_batch_and_repeated_it_is_still_one(
+def test_a_large_file_submitted_twice_with_one_request_id_is_one_batch(
     drumline: Terminal, desk: Desk, tmp_path: Path
 ) -> None:
     file = many(tmp_path / "t.jsonl", 11_000)

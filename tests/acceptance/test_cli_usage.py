@@ -1,4 +1,4 @@
-"""The command line as people misuse it: one clear line, the right exit code, never a traceback."""
+"""Wrong command lines: one line that says what is wrong, the right exit code, no traceback."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.acceptance.terminal import SUBMIT, Desk, Terminal, refuses
 from tests.store.world import REGION
 
-# --- wrong use that no gateway need be asked about -----------------------------------------------
+# --- wrong use that is found without a gateway ---------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_group_alone_shows_its_help(drumline: Terminal, line: list[str]) -> No
     assert done.err.startswith("Usage: drumline")
 
 
-def test_settings_that_are_wrong_are_named(
+def test_a_wrong_setting_is_named(
     drumline: Terminal, nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRUMLINE_WORKERS", "some")
@@ -90,7 +90,7 @@ def test_settings_that_are_wrong_are_named(
     refuses(drumline("batch", "show", "1"), 2, "run_dir")
 
 
-# --- nobody there --------------------------------------------------------------------------------
+# --- no gateway ----------------------------------------------------------------------------------
 
 NEEDS_GATEWAY = [
     [*SUBMIT, "--count", "3"],
@@ -118,7 +118,7 @@ NEEDS_GATEWAY = [
 
 @pytest.mark.parametrize("line", NEEDS_GATEWAY, ids=" ".join)
 @pytest.mark.parametrize("json_too", [[], ["--json"]], ids=["", "json"])
-def test_without_a_gateway_the_exit_code_is_3_at_once(
+def test_without_a_gateway_the_exit_code_is_3_within_a_second(
     drumline: Terminal, nowhere: Path, line: list[str], json_too: list[str]
 ) -> None:
     began = time.monotonic()
@@ -126,7 +126,7 @@ def test_without_a_gateway_the_exit_code_is_3_at_once(
     assert time.monotonic() - began < 1
 
 
-def test_a_socket_that_a_dead_gateway_left_is_not_waited_for_long(
+def test_a_socket_without_a_gateway_is_given_up_after_some_seconds(
     drumline: Terminal, nowhere: Path
 ) -> None:
     import zmq
@@ -172,7 +172,7 @@ def test_a_socket_that_a_dead_gateway_left_is_not_waited_for_long(
         (["queue", "show"], 3, ["dispatcher"]),
     ],
 )  # fmt: skip
-def test_what_the_gateway_refuses_is_one_line_with_its_code(
+def test_an_error_of_the_gateway_is_one_line_with_its_exit_code(
     drumline: Terminal, desk: Desk, line: list[str], code: int, words: list[str]
 ) -> None:
     refuses(drumline(*line), code, *words)

@@ -1,4 +1,4 @@
-"""The example plug-in, installed into a virtual environment that has never seen it."""
+"""The example plug-in, installed into a new virtual environment."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PLUGIN = ROOT / "examples" / "plugin-lights"
 
 @pytest.fixture(scope="module")
 def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Drumline and the plug-in as wheels. What they depend on is borrowed from our environment,
-    so that no network is needed: a path in a .pth file, behind the new environment's own."""
+    """Drumline and the plug-in as wheels. A .pth file adds the packages of this environment after
+    those of the new one, so that no network is needed."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -42,7 +42,7 @@ def stack(venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield started
 
 
-def test_wheel_is_what_runs_and_not_this_tree(venv: Path) -> None:
+def test_the_installed_wheels_are_imported_and_not_this_tree(venv: Path) -> None:
     code = "import drumline, drumline_lights as l; print(drumline.__file__); print(l.__file__)"
     done = subprocess.run(
         [venv / "bin" / "python", "-c", code], cwd=venv, capture_output=True, text=True, check=True
@@ -50,7 +50,7 @@ def test_wheel_is_what_runs_and_not_this_tree(venv: Path) -> None:
     assert all(Path(line).is_relative_to(venv) for line in done.stdout.split())
 
 
-def test_its_own_tests_pass(venv: Path) -> None:
+def test_the_tests_of_the_plugin_pass(venv: Path) -> None:
     done = subprocess.run(
         [venv / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
         cwd=PLUGIN,

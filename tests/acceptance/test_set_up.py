@@ -1,4 +1,4 @@
-"""What an operator uses around a node: doctor, init, config and db."""
+"""The commands to set up a node: doctor, init, config and db."""
 
 import errno
 import json
@@ -13,16 +13,16 @@ from drumline.errors import BadConfig
 from tests.stack import Stack
 
 
-def test_the_doctor_finds_nothing_wrong_with_a_good_set_up(idle: Stack) -> None:
+def test_doctor_finds_no_problem_in_a_good_set_up(idle: Stack) -> None:
     findings = idle.cli("doctor")
     assert {finding["level"] for finding in findings} == {"ok"}
     assert {"python", "run_dir", "disk", "database", "handlers", "http", "supervisord"} <= {
         finding["check"] for finding in findings
     }
-    assert not idle.run_path.exists(), "looking must not make anything"
+    assert not idle.run_path.exists(), "a check must not create anything"
 
 
-def test_the_doctor_names_everything_that_is_wrong(idle: Stack) -> None:
+def test_doctor_reports_every_problem(idle: Stack) -> None:
     shared = idle.home / "shared"
     shared.mkdir(mode=0o777)
     (shared / "somebody's").touch()
@@ -44,14 +44,14 @@ def test_the_doctor_names_everything_that_is_wrong(idle: Stack) -> None:
     assert levels["warn"] == ["config"]
 
 
-def test_the_doctor_reads_a_wrong_configuration(idle: Stack) -> None:
+def test_doctor_reports_a_wrong_configuration(idle: Stack) -> None:
     (idle.home / "drumline.toml").write_text("lease = 99\n")
     done = idle.run("doctor", check=False)
     assert done.returncode == 1
     assert "must be shorter than dead_after" in done.stdout
 
 
-def test_the_doctor_knows_mariadb(mariadb_url: str) -> None:
+def test_doctor_checks_mariadb(mariadb_url: str) -> None:
     made = Stack(mariadb_url)
     try:
         found = {finding["check"]: finding for finding in made.cli("doctor")}
@@ -62,7 +62,7 @@ def test_the_doctor_knows_mariadb(mariadb_url: str) -> None:
     assert found["schema"]["level"] == "warn"
 
 
-def test_what_init_writes_runs(idle: Stack) -> None:
+def test_the_files_of_init_work(idle: Stack) -> None:
     idle.run("init")
     again = idle.run("init", check=False)
     assert again.returncode == 5
@@ -81,7 +81,7 @@ def test_what_init_writes_runs(idle: Stack) -> None:
     assert (idle.home / "size-of-db-1.txt").read_text() == "5"
 
 
-def test_config_show_tells_where_each_value_comes_from(idle: Stack) -> None:
+def test_config_show_names_the_source_of_each_value(idle: Stack) -> None:
     (idle.home / "drumline.toml").write_text('region = "north"\nworkers = 7\n')
     more = {"DRUMLINE_DATABASE_URL": "mysql://me:sesame@host/name"}
     shown = json.loads(idle.run("config", "show", "--json", more=more).stdout)
@@ -118,7 +118,7 @@ def test_db_check_finds_and_repairs_wrong_counters(database_url: str, tmp_path: 
         assert stack.cli("db", "check")["wrong"] == []
 
 
-def test_the_schema_is_made_shown_and_needed(idle: Stack) -> None:
+def test_db_upgrade_creates_the_schema_that_db_current_shows(idle: Stack) -> None:
     assert idle.run("db", "current", check=False).returncode == 4
     assert idle.cli("db", "upgrade")["before"] is None
     assert idle.cli("db", "current")["current"] == idle.cli("db", "upgrade")["before"]
@@ -130,7 +130,7 @@ def test_an_actor_of_an_unknown_name_is_refused(idle: Stack) -> None:
     assert done.stderr.startswith("there is no actor 'juggler'")
 
 
-def test_a_file_of_settings_that_cannot_be_read_is_named(
+def test_a_settings_file_that_cannot_be_read_is_named(
     idle: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = idle.home / "drumline.toml"

@@ -1,4 +1,4 @@
-"""The command line of sweeps, used rightly and wrongly: one clear line, the right exit code."""
+"""The sweep commands: results, errors of one line, exit codes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ CREATE = ("sweep", "create", "june", "--type", "plain")
 
 @pytest.fixture
 def desk(gateway: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A gateway that knows a handler of sweeps, and no worker that would run one."""
+    """A gateway with a sweep handler and without workers."""
     for name, value in gateway.environment.items():
         monkeypatch.setenv(name, value)
     gateway.world.announce(PLAIN)
@@ -89,7 +89,7 @@ def test_without_a_gateway_the_exit_code_is_3(
         (["sweep", "show", "9" * 19], 4, ["no sweep"]),
     ],
 )
-def test_what_the_gateway_refuses_is_one_line_with_its_code(
+def test_an_error_of_the_gateway_is_one_line_with_its_exit_code(
     drumline: Terminal, desk: Desk, line: list[str], code: int, words: list[str]
 ) -> None:
     refuses(drumline(*line), code, *words)

@@ -1,4 +1,4 @@
-"""A node that runs, as its operator meets it: its pages, the death of its processes, its end."""
+"""A running node: its commands and pages, killed processes, and its shutdown."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ def test_status_lists_every_process(stack: Stack) -> None:
         assert process["uptime"] >= 0
 
 
-def test_what_it_keeps_is_for_its_owner_alone(stack: Stack) -> None:
+def test_run_directory_and_token_are_private_to_their_owner(stack: Stack) -> None:
     assert stack.run_path.stat().st_mode & 0o777 == 0o700
     token = stack.run_path / "api_token"
     assert token.stat().st_mode & 0o777 == 0o600
@@ -41,13 +41,13 @@ def test_a_second_up_is_refused(stack: Stack) -> None:
     assert stack.processes() == before
 
 
-def test_a_second_up_that_detaches_is_content(stack: Stack) -> None:
+def test_a_second_up_with_detach_succeeds(stack: Stack) -> None:
     before = stack.processes()
     assert "already up" in stack.run("up", "--detach").stdout
     assert stack.processes() == before
 
 
-def test_the_demo_is_done(stack: Stack) -> None:
+def test_the_demo_finishes(stack: Stack) -> None:
     shown = stack.run("up", "--detach", "--demo").stderr
     assert "1,000 of 1,000 tasks done" in shown
     batch_id = int(re.search(r"batch show (\d+)", shown)[1])  # type: ignore[index]
@@ -62,25 +62,25 @@ def test_top_shows_processes_and_queue(stack: Stack) -> None:
     assert "workers" in stack.run("top", "--once").stdout
 
 
-def test_the_doctor_is_content_with_a_node_that_runs(stack: Stack) -> None:
+def test_doctor_finds_no_problem_in_a_running_node(stack: Stack) -> None:
     assert {finding["level"] for finding in stack.cli("doctor")} == {"ok"}
 
 
 # --- the web -------------------------------------------------------------------------------------
 
 
-def test_it_is_healthy_and_ready(stack: Stack) -> None:
+def test_the_node_is_healthy_and_ready(stack: Stack) -> None:
     assert get(stack, "/healthz") == (200, '{"alive":true}')
     assert get(stack, "/readyz") == (200, '{"ready":true,"missing":[]}')
 
 
-def test_an_unknown_page_is_a_clear_answer(stack: Stack) -> None:
+def test_an_unknown_page_is_404_with_a_problem_document(stack: Stack) -> None:
     status, text = get(stack, "/nosuch")
     assert status == 404
     assert json.loads(text)["detail"] == "GET /nosuch is not served"
 
 
-def test_it_is_not_ready_without_its_dispatcher(stack: Stack) -> None:
+def test_the_node_is_not_ready_without_its_dispatcher(stack: Stack) -> None:
     pid = stack.kill("dispatcher", signal.SIGSTOP)
     try:
         status, text = get(stack, "/readyz")
@@ -92,7 +92,7 @@ def test_it_is_not_ready_without_its_dispatcher(stack: Stack) -> None:
     stack.wait_for(lambda: get(stack, "/readyz")[0] == 200, what="readiness")
 
 
-def test_metrics_add_up_over_processes(stack: Stack) -> None:
+def test_metrics_are_summed_over_processes(stack: Stack) -> None:
     before = figures(stack).get(
         'drumline_tasks_total{env="",outcome="success",type="demo.echo"}', 0.0
     )
@@ -107,7 +107,7 @@ def test_metrics_add_up_over_processes(stack: Stack) -> None:
     stack.wait_for(counted, what="50 more tasks in the metrics")
 
 
-def test_metrics_count_what_is_still_to_be_done(stack: Stack) -> None:
+def test_metrics_count_pending_tasks_and_unfinished_batches(stack: Stack) -> None:
     stack.call("queue.pause", type="demo.flaky")
     batch = stack.call("batch.submit", batch_name="waits", type="demo.flaky", count=7)
     task = stack.call("task.schedule", type="demo.flaky")
@@ -124,7 +124,7 @@ def test_metrics_count_what_is_still_to_be_done(stack: Stack) -> None:
         stack.call("queue.resume", type="demo.flaky")
 
 
-def test_metrics_need_the_token_where_others_can_reach_them() -> None:
+def test_metrics_need_the_token_if_other_machines_can_reach_them() -> None:
     with Stack(workers=1, http_host=EVERYWHERE) as stack:
         assert get(stack, "/healthz")[0] == 200
         assert get(stack, "/metrics")[0] == 401
@@ -133,11 +133,11 @@ def test_metrics_need_the_token_where_others_can_reach_them() -> None:
         assert get(stack, "/metrics", Authorization=f"Bearer {token}")[0] == 200
 
 
-# --- death ---------------------------------------------------------------------------------------
+# --- kills ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS - {"supervisord"}))
-def test_a_killed_process_is_started_again(stack: Stack, kind: str) -> None:
+def test_a_killed_process_is_restarted(stack: Stack, kind: str) -> None:
     killed = stack.kill(kind)
     stack.wait_restart(kind, killed)
     stack.wait_for(lambda: stack.processes().keys() == KINDS, what="all kinds of processes")
@@ -153,7 +153,7 @@ def ready(stack: Stack) -> bool:
         return False
 
 
-def test_the_gauges_of_a_dead_process_are_forgotten(stack: Stack) -> None:
+def test_the_gauges_of_a_dead_process_are_removed(stack: Stack) -> None:
     killed = stack.kill("dispatcher")
     stack.wait_restart("dispatcher", killed)
 
@@ -165,7 +165,7 @@ def test_the_gauges_of_a_dead_process_are_forgotten(stack: Stack) -> None:
     assert not list((stack.run_path / "metrics").glob(f"gauge_live*_{killed}.db"))
 
 
-def test_without_supervisord_the_others_drain_and_up_starts_anew() -> None:
+def test_without_supervisord_the_processes_drain_and_up_starts_new_ones() -> None:
     with Stack(workers=1) as stack:
         before = stack.processes()
         stack.kill("supervisord")
@@ -181,7 +181,7 @@ def test_without_supervisord_the_others_drain_and_up_starts_anew() -> None:
 # --- down ----------------------------------------------------------------------------------------
 
 
-def test_down_leaves_no_process_and_up_brings_everything_back() -> None:
+def test_after_down_no_process_is_left_and_up_restores_the_node() -> None:
     with Stack(workers=1) as stack:
         batch = stack.call("batch.submit", batch_name="kept", type="demo.noop", count=10)
         stack.wait_batch(batch["batch_id"])
@@ -198,7 +198,7 @@ def test_down_leaves_no_process_and_up_brings_everything_back() -> None:
         assert stack.cli("batch", "show", str(batch["batch_id"]))["status"] == "success"
 
 
-def test_down_waits_for_what_runs() -> None:
+def test_down_waits_for_running_tasks() -> None:
     with Stack(workers=1) as stack:
         batch = stack.call(
             "batch.submit", batch_name="slow", type="demo.sleep", count=1, param={"seconds": 1.5}

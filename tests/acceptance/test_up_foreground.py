@@ -33,14 +33,14 @@ class Terminal:
     def wait_for(self, words: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while words not in self.text:
-            assert time.monotonic() < deadline, f"waited in vain for {words!r} in {self.text!r}"
+            assert time.monotonic() < deadline, f"no {words!r} in {self.text!r}"
             self._read(0.1)
 
     def press(self, key: bytes) -> None:
         os.write(self._ours, key)
 
     def end(self, seconds: float = 60.0) -> int:
-        """Its exit code; what it says until then is read."""
+        """Wait for its end, reading its output; the exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"it did not end: {self.text!r}"
@@ -61,7 +61,7 @@ class Terminal:
                 time.sleep(0.01)
 
 
-def test_ctrl_c_drains_and_a_second_one_is_told_what_is_waited_for(idle: Stack) -> None:
+def test_ctrl_c_drains_and_a_second_one_explains_the_wait(idle: Stack) -> None:
     with closing(Terminal(idle, "up")) as terminal:
         terminal.wait_for("workers busy")
         batch = idle.call(
@@ -80,7 +80,7 @@ def test_ctrl_c_drains_and_a_second_one_is_told_what_is_waited_for(idle: Stack) 
     assert idle.processes() == {}
 
 
-def test_a_service_manager_stops_it_the_same_way(idle: Stack) -> None:
+def test_sigterm_drains_like_ctrl_c(idle: Stack) -> None:
     foreground = subprocess.Popen(
         [PROGRAM, "up"],
         cwd=idle.home,

@@ -1,4 +1,4 @@
-"""A node that cannot start says why, and leaves nothing behind."""
+"""A node that cannot start reports the reason and leaves no process behind."""
 
 import fcntl
 import socket
@@ -8,7 +8,7 @@ from tests.stack import Stack
 
 
 def refused(stack: Stack, code: int, *arguments: str, **settings: str) -> str:
-    """The words of an `up` that must fail, and leave nothing behind."""
+    """The stderr of an `up` that must fail and leave no process behind."""
     more = {f"DRUMLINE_{name.upper()}": value for name, value in settings.items()}
     done = stack.run("up", "--detach", *arguments, check=False, more=more)
     assert done.returncode == code, done.stderr
@@ -30,7 +30,7 @@ def test_handlers_that_cannot_be_imported_are_named(idle: Stack) -> None:
     assert "import broken: ModuleNotFoundError: No module named 'nosuchthing'" in said
 
 
-def test_a_database_that_is_away_is_named(idle: Stack) -> None:
+def test_an_unreachable_database_is_named(idle: Stack) -> None:
     assert "Can't connect" in refused(idle, 3, "--database", "mysql://nobody@127.0.0.1:1/none")
 
 
@@ -59,13 +59,13 @@ def test_a_process_that_does_not_start_shows_its_log(idle: Stack) -> None:
     assert said.splitlines()[-1] == "Drumline did not start: dispatcher failed"
 
 
-def test_wrong_words_are_refused_before_anything_is_made(idle: Stack) -> None:
+def test_wrong_arguments_are_refused_before_anything_is_created(idle: Stack) -> None:
     for arguments in (["--workers", "0"], ["--nosuch"], ["--workers", "many"], ["more"]):
         refused(idle, 2, *arguments)
     assert not idle.run_path.exists()
 
 
-def test_it_does_not_listen_to_the_world_without_a_token(idle: Stack) -> None:
+def test_the_gateway_does_not_listen_on_all_addresses_without_a_token(idle: Stack) -> None:
     idle.run("db", "upgrade")
     gateway = idle.run("actor", "gateway", check=False, more={"DRUMLINE_HTTP_HOST": EVERYWHERE})
     assert gateway.returncode == 2

@@ -1,4 +1,4 @@
-"""The SDK in a whole stack: handlers to be called, and clients that note what they ask."""
+"""A stack for the SDK tests: its handlers, and clients that record the commands they call."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def database_url(stack: Stack) -> str:
 
 
 def calls(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commands that a client has done from now on."""
+    """Records the commands that a client calls from now on."""
     done: list[str] = []
     really = client.call
 

@@ -1,4 +1,4 @@
-"""supervisord with its processes forked from it: what they share, and what must not be shared."""
+"""supervisord forks the processes of a node: what they inherit and what they must not."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.stack import Stack
 
-LOOK = """
+INSPECTION = """
 import os, sys, threading
 before = set(os.listdir("/proc/self/fd"))
 import actors.supervisord
@@ -31,18 +31,18 @@ def python(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_what_is_imported_beforehand_opens_nothing_and_starts_nothing(tmp_path: Path) -> None:
-    looked = python("-c", LOOK, PROMETHEUS_MULTIPROC_DIR=str(tmp_path))
-    assert looked.stdout.splitlines() == ["1 1", "[]", "False"], looked.stderr
+def test_the_imports_before_the_fork_open_no_file_and_start_no_thread(tmp_path: Path) -> None:
+    done = python("-c", INSPECTION, PROMETHEUS_MULTIPROC_DIR=str(tmp_path))
+    assert done.stdout.splitlines() == ["1 1", "[]", "False"], done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_word_nothing_is_started(tmp_path: Path) -> None:
+def test_supervisord_starts_nothing_if_its_parent_ends_first(tmp_path: Path) -> None:
     ended = python("-m", "actors.supervisord", "-c", str(tmp_path / "none.conf"))
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "")
 
 
-def test_a_failed_start_leaves_nothing_behind() -> None:
+def test_a_failed_start_leaves_no_process_and_no_lock() -> None:
     stack = Stack(handlers="raise OSError('no such luck')")
     try:
         failed = stack.run("up", "--detach", check=False)
@@ -55,7 +55,7 @@ def test_a_failed_start_leaves_nothing_behind() -> None:
         stack.close()
 
 
-def test_a_child_is_its_own_program() -> None:
+def test_a_forked_process_has_its_own_name_signals_and_files() -> None:
     with Stack(workers=1) as stack:
         for kind, (pid,) in stack.processes().items():
             if kind in ("supervisord", "runner"):
@@ -70,11 +70,11 @@ def test_a_child_is_its_own_program() -> None:
             assert not any("supervisord" in path or "up.lock" in path for path in opened)
 
 
-def test_an_error_that_nobody_caught_is_in_the_log_and_the_process_is_started_again() -> None:
+def test_an_uncaught_error_is_logged_and_the_process_is_restarted() -> None:
     with Stack(workers=1) as stack:
         metrics = stack.run_path / "metrics"
         metrics.rename(stack.run_path / "elsewhere")
-        metrics.touch()  # nothing can start with this in its way
+        metrics.touch()  # no process can start while a file is in place of the directory
         killed = stack.kill("scanner")
         log = stack.run_path / "log" / "scanner.log"
         stack.wait_for(lambda: "FileExistsError" in log.read_text(), what="the traceback")
@@ -87,7 +87,7 @@ def test_an_error_that_nobody_caught_is_in_the_log_and_the_process_is_started_ag
         )
 
 
-def test_a_reload_starts_all_processes_anew() -> None:
+def test_a_reload_restarts_all_processes() -> None:
     with Stack(workers=1) as stack:
         before = stack.processes()
         stack.kill("supervisord", signal.SIGHUP)
@@ -103,7 +103,7 @@ def test_a_reload_starts_all_processes_anew() -> None:
 
 
 def signals_of(pid: int, field: str) -> set[int]:
-    """A set of signals as the kernel shows it."""
+    """A set of signals from /proc."""
     status = Path(f"/proc/{pid}/status").read_text()
     mask = int(next(line for line in status.splitlines() if line.startswith(field)).split()[1], 16)
     return {number + 1 for number in range(64) if mask >> number & 1}

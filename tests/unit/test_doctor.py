@@ -1,4 +1,4 @@
-"""What the doctor makes of what it sees, where a test cannot have the real illness."""
+"""The findings of doctor for problems that a test cannot cause for real."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ MOUNTS = """\
         ("/home/me/drumline.db", "fuse.sshfs"),
     ],
 )
-def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(
+def test_the_file_system_of_a_path_is_that_of_its_mount_point(
     file: str, kind: str, tmp_path: Path
 ) -> None:
     mounts = tmp_path / "mountinfo"
@@ -53,7 +53,7 @@ def test_sqlite_over_a_network_is_refused(
         ((3, 51, 3), "ok", ""),
     ],
 )
-def test_the_bug_of_older_sqlites_is_told(
+def test_the_bug_of_older_sqlite_versions_is_reported(
     version: tuple[int, int, int], level: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sqlite3.sqlite_version_info", version)
@@ -63,7 +63,7 @@ def test_the_bug_of_older_sqlites_is_told(
     assert ("only the reaper" in finding.text) == (words == "only the reaper")
 
 
-def test_a_server_that_forgets_what_it_committed_is_a_warning() -> None:
+def test_a_server_that_can_lose_commits_is_a_warning() -> None:
     lax = {"innodb_flush_log_at_trx_commit": "2", "log_bin": "ON", "sync_binlog": "0"}
     assert [finding.level for finding in doctor_database.durable(lax)] == ["warn", "warn"]
     strict = {"innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "0"}
@@ -71,7 +71,7 @@ def test_a_server_that_forgets_what_it_committed_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("megabytes", "level"), [(1, "fail"), (8, "warn"), (16, "ok")])
-def test_small_packets_are_told(megabytes: int, level: str) -> None:
+def test_a_small_packet_limit_is_reported(megabytes: int, level: str) -> None:
     assert doctor_database.packet(megabytes * 2**20).level == level
 
 
@@ -82,7 +82,7 @@ def test_an_older_schema_can_be_upgraded_and_a_newer_one_cannot_be_used() -> Non
     assert doctor_database.at_version("9999").level == "fail"
 
 
-def test_a_variable_that_sets_nothing_is_found() -> None:
+def test_an_unknown_variable_is_reported() -> None:
     environment = {"DRUMLINE_WORKERS": "2", "DRUMLINE_WORKRES": "2", "PATH": "/bin"}
     assert doctor.unknown_variables(environment) == ["DRUMLINE_WORKRES"]
 
@@ -98,7 +98,7 @@ def found_in(
     return import_check.read_import_report(import_check.start_import_check(["tried"]), seconds=30)
 
 
-def test_a_good_module_is_found_whatever_it_prints(
+def test_the_output_of_an_import_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "import drumline\nprint('{}', end='')\n@drumline.handler('x.y')\ndef f(t): ...\n"
@@ -116,7 +116,7 @@ def test_a_good_module_is_found_whatever_it_prints(
         ("import os; os.kill(os.getpid(), 9)", "the imports ended the process (-9)"),
     ],
 )
-def test_whatever_an_import_does_is_one_sentence(
+def test_a_failed_import_is_one_line(
     text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems = found_in(tmp_path, text, monkeypatch).problems

@@ -1,4 +1,4 @@
-"""docs/how-to/handlers.md and the examples do what they say."""
+"""The code in docs/how-to/handlers.md and the examples works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is registered here is forgotten afterwards."""
+    """A registry of its own for each test."""
     monkeypatch.setattr(registry, "registry", registry.Registry())
     monkeypatch.setattr("drumline.testing.registry", registry.registry)
 
@@ -49,7 +49,9 @@ def test_the_functions_of_the_examples() -> None:
     assert run(handlers.wait, {"seconds": 0}).ok
 
 
-def test_the_class_of_the_examples_changes_refuses_and_brings_back(tmp_path: Path) -> None:
+def test_the_class_of_the_examples_changes_refuses_late_writes_and_rolls_back(
+    tmp_path: Path,
+) -> None:
     from examples.switch import Superseded, SwitchZone
 
     file = tmp_path / "databases.json"

@@ -1,4 +1,4 @@
-"""The life of a task inside a worker: what is called, in which order, and how it is stopped."""
+"""How a runner executes a task: which methods it calls, in which order, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from drumline.runner.execute import RunLost, Stopped, run_steps, run_steps_async
 from drumline.task import Task
 from tests.unit.changed_target import Async, Sync, Target, new_task
 
-Lives = Callable[[Target, Task], Any]
+Run = Callable[[Target, Task], Any]
 
 
-def _live(target: Target, task: Task) -> Any:
+def _run(target: Target, task: Task) -> Any:
     handler = Sync(target)
     return run_steps(
         task_steps(
@@ -26,7 +26,7 @@ def _live(target: Target, task: Task) -> Any:
     )
 
 
-def _live_async(target: Target, task: Task) -> Any:
+def _run_async(target: Target, task: Task) -> Any:
     handler = Async(target)
     steps = task_steps(
         task, RegisteredHandler(handler_specs(handler, "here")[0], handler), target.commit_async
@@ -34,61 +34,61 @@ def _live_async(target: Target, task: Task) -> Any:
     return asyncio.run(run_steps_async(steps))
 
 
-@pytest.fixture(params=[_live, _live_async], ids=["sync", "async"])
-def live(request: pytest.FixtureRequest) -> Lives:
-    lives: Lives = request.param
-    return lives
+@pytest.fixture(params=[_run, _run_async], ids=["sync", "async"])
+def run(request: pytest.FixtureRequest) -> Run:
+    chosen: Run = request.param
+    return chosen
 
 
 # --- order ---------------------------------------------------------------------------------------
 
 
-def test_what_was_found_is_committed_before_anything_is_asked_or_changed(live: Lives) -> None:
+def test_the_captured_state_is_committed_before_is_finished_and_process(run: Run) -> None:
     target = Target()
-    result = live(target, new_task())
+    result = run(target, new_task())
     assert target.events == ["build_param", "commit", "is_finished", "process"]
     assert target.committed == ('"old"', '["new",1]')
     assert result == {"before": "old", "after": ["new", 1]}, "as JSON has it, tuples are lists"
 
 
-def test_what_is_finished_already_is_not_processed(live: Lives) -> None:
+def test_a_finished_target_is_not_processed(run: Run) -> None:
     target = Target(finished=True)
-    assert live(target, new_task()) is None
+    assert run(target, new_task()) is None
     assert target.events == ["build_param", "commit", "is_finished"]
     assert target.value == "old"
 
 
-def test_a_second_attempt_keeps_what_the_first_one_captured(live: Lives) -> None:
+def test_a_second_attempt_keeps_what_the_first_one_captured(run: Run) -> None:
     target = Target("changed by the first attempt")
-    result = live(target, new_task(attempt=2, before='"old"', after='["new",1]'))
+    result = run(target, new_task(attempt=2, before='"old"', after='["new",1]'))
     assert target.events == ["is_finished", "process"]
     assert result == {"before": "old", "after": ["new", 1]}
 
 
-def test_a_state_that_is_null_was_captured_too(live: Lives) -> None:
+def test_a_captured_state_may_be_null(run: Run) -> None:
     target = Target("changed by the first attempt")
-    result = live(target, new_task(attempt=2, before="null", after="null"))
+    result = run(target, new_task(attempt=2, before="null", after="null"))
     assert target.events == ["is_finished", "process"]
     assert result == {"before": None, "after": None}
 
 
-def test_a_rollback_calls_nothing_else_and_has_what_was_captured(live: Lives) -> None:
+def test_a_rollback_calls_only_rollback_with_the_captured_state(run: Run) -> None:
     target = Target("new")
     task = new_task(status=TaskState.ROLLBACK_PENDING, before='"old"')
-    assert live(target, task) == "undone"
+    assert run(target, task) == "undone"
     assert target.events == ["rollback"]
     assert target.value == "old"
 
 
-def test_a_task_that_is_no_longer_ours_changes_nothing(live: Lives) -> None:
+def test_a_run_that_was_lost_changes_nothing(run: Run) -> None:
     target = Target(ours=False)
     with pytest.raises(RunLost):
-        live(target, new_task())
+        run(target, new_task())
     assert target.events == ["build_param", "commit"]
     assert target.value == "old"
 
 
-def test_a_handler_that_captures_nothing_is_not_made_to() -> None:
+def test_a_handler_without_build_param_captures_nothing() -> None:
     class Plain(Handler):
         target_type = "t"
         types = ("t",)
@@ -108,7 +108,7 @@ def test_a_handler_that_captures_nothing_is_not_made_to() -> None:
     )
 
 
-# --- being stopped -------------------------------------------------------------------------------
+# --- stop ----------------------------------------------------------------------------------------
 
 
 def test_a_stop_passes_through_a_handler_that_catches_every_exception() -> None:
@@ -125,7 +125,7 @@ def test_a_stop_passes_through_a_handler_that_catches_every_exception() -> None:
         run_steps(task_steps(new_task(), registered, Target().commit))
 
 
-def test_a_stray_stop_iteration_is_an_error_and_no_result() -> None:
+def test_a_stop_iteration_of_a_handler_is_an_error() -> None:
     class Careless(Sync):
         def process(self, task: Task) -> Any:
             return next(iter(()))

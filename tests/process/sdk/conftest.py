@@ -1,4 +1,4 @@
-"""What the tests of the SDK share: one stack on each database, and a client of it."""
+"""Fixtures of the SDK tests: one stack on each database, and a client of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches through the SDK: sent in pieces or not at all, waited for, retried, rolled back."""
+"""Batches through the SDK: submitted in chunks or not at all, waited for, retried, rolled back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_batch_of_targets_in_every_form(client: Client) -> None:
     assert results["a Target"]["param"] == [None]
 
 
-def test_a_long_stream_is_sent_in_pieces(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_stream_is_sent_in_chunks(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     done = calls(client, monkeypatch)
     drawn = 0
 
@@ -50,7 +50,7 @@ def test_a_long_stream_is_sent_in_pieces(client: Client, monkeypatch: pytest.Mon
         nonlocal drawn
         for n in range(12_001):
             drawn += 1
-            # Never more than two pieces ahead of what has been sent.
+            # At most two chunks are read ahead of what has been sent.
             assert drawn <= 5000 * (done.count("batch.load") + 2)
             yield f"t-{n}"
 
@@ -60,7 +60,7 @@ def test_a_long_stream_is_sent_in_pieces(client: Client, monkeypatch: pytest.Mon
     assert batch.total == 12_001
 
 
-def test_large_targets_are_cut_by_their_bytes(
+def test_large_targets_are_cut_by_their_size_in_bytes(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = calls(client, monkeypatch)
@@ -70,13 +70,13 @@ def test_large_targets_are_cut_by_their_bytes(
     assert batch.wait(WAIT) == "success"
 
 
-def test_many_equal_tasks(client: Client) -> None:
+def test_many_identical_tasks(client: Client) -> None:
     batch = client.submit_batch("equal", "demo.noop", count=5001, priority=9)
     assert batch.wait(WAIT) == "success"
     assert batch.total == 5001
 
 
-def test_a_stream_that_breaks_leaves_nothing(
+def test_a_stream_that_fails_leaves_no_batch(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken(Exception):
@@ -142,7 +142,7 @@ def test_a_bad_submission_is_named_and_nothing_is_submitted(
     assert newest_batch(client) == before
 
 
-def test_waiting_in_vain_is_a_timeout_and_cancel_ends_it(client: Client, tmp_path: Path) -> None:
+def test_wait_raises_a_timeout_and_returns_after_cancel(client: Client, tmp_path: Path) -> None:
     batch = client.submit_batch("held", "t.gate", count=20, param=str(tmp_path / "gate"))
     with pytest.raises(TimeoutError) as caught:
         batch.wait(0.2)
@@ -155,7 +155,7 @@ def test_waiting_in_vain_is_a_timeout_and_cancel_ends_it(client: Client, tmp_pat
         batch.cancel()
 
 
-def test_what_failed_is_retried_all_or_some(client: Client) -> None:
+def test_failed_tasks_are_retried_all_or_some(client: Client) -> None:
     batch = client.submit_batch("fails", "demo.fail", count=3)
     assert batch.wait(WAIT) == "fail"
     failed = [task.id for task in batch.tasks("fail")]
@@ -181,6 +181,6 @@ def test_a_batch_is_rolled_back(client: Client, tmp_path: Path) -> None:
     assert [file.read_text() for file in files] == [f"old {file.name}" for file in files]
 
 
-def test_a_batch_that_is_not_there(client: Client) -> None:
+def test_an_unknown_batch_is_not_found(client: Client) -> None:
     with pytest.raises(NotFound, match="There is no batch 999999"):
         client.batch(999999).refresh()

@@ -1,4 +1,4 @@
-"""What stands between the SDK and a gateway: threads, forks, lost answers, and nobody there."""
+"""Connections of the SDK: threads, forks, lost replies, a restarted gateway, no gateway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_threads_share_a_client(client: Client) -> None:
     assert len(client._idle) <= 12
 
 
-def test_a_client_goes_on_in_a_forked_child(client: Client) -> None:
+def test_a_client_works_in_a_forked_child(client: Client) -> None:
     client.schedule("demo.noop")
     child = os.fork()
     if child == 0:
@@ -39,9 +39,9 @@ def test_a_client_goes_on_in_a_forked_child(client: Client) -> None:
     assert client.schedule("demo.echo", 4).result(WAIT) == 4
 
 
-def test_a_change_without_an_answer_is_repeated_and_done_once(stack: Stack, tmp_path: Path) -> None:
-    """The gateway is stopped, so that the first message waits in its pipe, and goes on only when
-    the second is under way: it gets both."""
+def test_a_change_without_a_reply_is_repeated_and_made_once(stack: Stack, tmp_path: Path) -> None:
+    """The gateway is suspended while the first message is in its pipe, and continues only when the
+    second has been sent: it receives both."""
     gateway = stack.processes()["gateway"][0]
     trace = tmp_path / "trace"
     sent: list[str] = []
@@ -73,7 +73,7 @@ def test_a_change_without_an_answer_is_repeated_and_done_once(stack: Stack, tmp_
     assert trace.read_text() == "x"
 
 
-def test_a_change_under_a_name_of_its_own_is_done_once(client: Client) -> None:
+def test_a_change_repeated_with_its_request_id_is_made_once(client: Client) -> None:
     first = client.schedule("demo.echo", 1, request_id="sdk-once-1")
     second = client.schedule("demo.echo", 1, request_id="sdk-once-1")
     assert first.id == second.id
@@ -88,9 +88,9 @@ def test_a_change_under_a_name_of_its_own_is_done_once(client: Client) -> None:
     assert streams[0].total == 6000
 
 
-def test_waiting_outlives_the_gateway(stack: Stack, tmp_path: Path) -> None:
+def test_wait_survives_a_restart_of_the_gateway(stack: Stack, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    # A short timeout: the answer that the gateway owes us when it dies will not come.
+    # A short timeout: a killed gateway does not reply to a pending request.
     with connected(stack, timeout=2.0) as client, ThreadPoolExecutor(1) as pool:
         task = client.schedule("t.gate", str(gate))
         waiting = pool.submit(task.wait, WAIT)
@@ -100,15 +100,15 @@ def test_waiting_outlives_the_gateway(stack: Stack, tmp_path: Path) -> None:
         assert waiting.result(WAIT) == "success"
 
 
-def test_nobody_at_the_other_end() -> None:
+def test_without_a_gateway_the_error_names_the_socket() -> None:
     with (
-        Client("ipc:///tmp/drumline-nobody.sock") as client,
-        pytest.raises(NotReachable, match=r"drumline-nobody\.sock; is Drumline up"),
+        Client("ipc:///tmp/drumline-none.sock") as client,
+        pytest.raises(NotReachable, match=r"drumline-none\.sock; is Drumline up"),
     ):
         client.schedule("demo.noop")
 
 
-def test_a_closed_client_says_so(stack: Stack) -> None:
+def test_a_closed_client_raises_an_error(stack: Stack) -> None:
     client = connected(stack)
     client.call("batch.list")
     client.close()

@@ -1,4 +1,4 @@
-"""What the pages about the SDK and the examples show does work."""
+"""The code on the SDK page and the commands of the examples work."""
 
 from __future__ import annotations
 

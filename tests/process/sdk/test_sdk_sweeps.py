@@ -1,4 +1,4 @@
-"""Sweeps from a program: created, steered, waited for."""
+"""Sweeps through the SDK: created, controlled, waited for."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def test_a_sweep_is_created_found_again_and_waited_for(client: Client, tmp_path:
     assert repr(sweep) == f"<Sweep {sweep.id}>"
 
 
-def test_a_sweep_is_steered(client: Client, tmp_path: Path) -> None:
+def test_a_sweep_is_started_updated_and_stopped(client: Client, tmp_path: Path) -> None:
     sweep = client.create_sweep(
         tmp_path.name, "demo.sweep", total=10**9, rate=1, partitions=1, start=False
     )
@@ -35,7 +35,7 @@ def test_a_sweep_is_steered(client: Client, tmp_path: Path) -> None:
     assert sweep.wait(WAIT) == "stopped"
 
 
-def test_what_cannot_be_is_refused(client: Client, tmp_path: Path) -> None:
+def test_impossible_requests_are_refused(client: Client, tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match=r"no runner handles sweeps of type 'demo.noop'"):
         client.create_sweep("s", "demo.noop", total=1)
     with pytest.raises(NotFound):

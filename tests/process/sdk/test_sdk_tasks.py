@@ -1,4 +1,4 @@
-"""Single tasks through the SDK: scheduled by message or within a transaction."""
+"""Single tasks through the SDK: scheduled by message or in a transaction of the caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_task_returns_its_result(client: Client) -> None:
     assert client.task(task.id).refresh().status == "success"
 
 
-def test_a_task_that_fails_says_why(client: Client) -> None:
+def test_a_failed_task_has_the_error_of_its_handler(client: Client) -> None:
     task = client.schedule("demo.fail")
     with pytest.raises(TaskFailed, match=r"it is fail \(error\)\. RuntimeError: demo\.fail alw"):
         task.result(WAIT)
@@ -34,7 +34,7 @@ def test_a_task_that_fails_says_why(client: Client) -> None:
     assert task.details["attempt"] == 2
 
 
-def test_a_task_waits_for_its_time_and_can_be_moved(client: Client) -> None:
+def test_a_task_waits_for_its_time_and_can_be_rescheduled(client: Client) -> None:
     task = client.schedule("demo.echo", 1, delay=3600, instance="moved")
     with pytest.raises(Conflict, match="moved"):
         client.schedule("demo.echo", 2, instance="moved")
@@ -61,7 +61,7 @@ def test_a_waiting_task_is_cancelled_at_once_and_a_running_one_by_force(
 def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.01)
 
 
@@ -75,7 +75,7 @@ def test_thousands_in_one_message(client: Client, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(Conflict, match="'many-7'"):
         client.schedule_many("t.about", [1, 2], instances=["many-new", "many-7"], delay=3600)
     late = client.schedule("t.about", instance="many-new", delay=3600)
-    assert late.cancel() == "cancel", "the refused message had left nothing"
+    assert late.cancel() == "cancel", "the refused message wrote nothing"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_thousands_in_one_message(client: Client, monkeypatch: pytest.MonkeyPatc
         ([1, object()], None, "param 1 cannot be sent"),
     ],
 )
-def test_bad_one_shots_are_refused(
+def test_wrong_params_and_instances_are_refused(
     client: Client, params: list[Any], instances: list[str | None] | None, words: str
 ) -> None:
     with pytest.raises(WrongUse, match=words):
@@ -96,7 +96,7 @@ def test_bad_one_shots_are_refused(
 # --- enqueueing ----------------------------------------------------------------------------------
 
 
-def test_what_is_enqueued_in_a_transaction_runs_after_its_commit(
+def test_an_enqueued_task_runs_after_the_commit(
     stack: Stack, client: Client, tmp_path: Path
 ) -> None:
     engine = create_engine(database_url(stack), poolclass=NullPool)
@@ -108,7 +108,7 @@ def test_what_is_enqueued_in_a_transaction_runs_after_its_commit(
         connection.commit()
     began = time.monotonic()
     assert client.task(kept).wait(WAIT) == "success"
-    assert time.monotonic() - began < 5, "nobody rang, but the scan comes every second"
+    assert time.monotonic() - began < 5, "the scanner reads due tasks every second"
     assert trace.read_text() == "x"
     if lost != kept:
         with pytest.raises(NotFound):
