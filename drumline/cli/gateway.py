@@ -27,7 +27,7 @@ def connect() -> Iterator[Client]:
         yield client
 
 
-def ask(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def query(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Execute a query command."""
     with connect() as client:
         return client.call(command, **arguments)

@@ -1,12 +1,12 @@
-"""The tree of the CLI: a command's file hangs its CLI half on one of these.
+"""The groups of the CLI. The file of a command adds its CLI half to one of them.
 
     @groups.batch.command("show", epilog="drumline batch show 12")
     @click.argument("batch_id", metavar="ID", type=groups.ID)
     def show(batch_id: int) -> None:
         "One line of help."
 
-Every command gets `--json` by itself (`wants_json()` asks for it), and its epilog is its examples,
-one a line, printed as they stand.
+Every command has `--json` (see `wants_json`). Its epilog is its examples, one a line, printed as
+they are.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import click
 
 ID = click.IntRange(1, 2**63 - 1)
-"""What tables count their rows by."""
+"""Ids of rows."""
 
 _JSON = "drumline.json"
 
 
 def wants_json() -> bool:
-    """Did the caller of the running command ask for JSON?"""
+    """Whether the running command was called with `--json`."""
     context = click.get_current_context(silent=True)
     return bool(context is not None and context.meta.get(_JSON))
 
 
 class CliCommand(click.Command):
-    """A command of Drumline: it takes --json, and shows its examples."""
+    """A command with --json and with examples in its help."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -40,7 +40,7 @@ class CliCommand(click.Command):
 
 
 class CliGroup(click.Group):
-    """A noun: its commands are what can be done with it."""
+    """The commands of one noun."""
 
     command_class = CliCommand
 
@@ -69,7 +69,7 @@ def _json_option() -> click.Option:
         is_flag=True,
         expose_value=False,
         callback=keep,
-        help="Print the answer as JSON.",
+        help="Print the result as JSON.",
     )
 
 
@@ -90,16 +90,18 @@ root = CliGroup(
         drumline COMMAND --help
     """,
 )
-batch = CliGroup("batch", help="Change many targets at once, watch it, retry it, roll it back.")
-task = CliGroup("task", help="Single tasks: schedule them, look at them, steer them.")
-job = CliGroup("job", help="What recurs: cron, timers, fixed delays.")
-sweep = CliGroup("sweep", help="One call for every index or item, at a set rate.")
+batch = CliGroup(
+    "batch", help="Submit one task for each of many targets; watch, retry and roll back the batch."
+)
+task = CliGroup("task", help="Schedule single tasks, list, show, cancel and retry them.")
+job = CliGroup("job", help="Recurring work: cron expressions, intervals, fixed delays.")
+sweep = CliGroup("sweep", help="One call for each index or item, at a limited rate.")
 worker = CliGroup("worker", help="The processes that run tasks.")
-queue = CliGroup("queue", help="What waits for a worker, and what is paused.")
-handlers = CliGroup("handlers", help="What the workers can run.")
-token = CliGroup("token", help="API tokens: who may ask over HTTP, and for what.")
-audit = CliGroup("audit", help="What operators did: who, what, when, with what result.")
-db = CliGroup("db", help="The database's schema.")
+queue = CliGroup("queue", help="Tasks that wait for a worker, and paused types.")
+handlers = CliGroup("handlers", help="The handlers of the workers.")
+token = CliGroup("token", help="API tokens and their roles.")
+audit = CliGroup("audit", help="The changes that operators made: who, what, when, and the result.")
+db = CliGroup("db", help="The schema of the database.")
 config = CliGroup("config", help="The settings.")
 
 GROUPS = (batch, task, job, sweep, worker, queue, handlers, token, audit, db, config)

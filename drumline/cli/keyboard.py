@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class Keyboard:
-    """Reads keys while it is entered. Where stdin is no terminal there are none."""
+    """Reads keys inside its `with` block; there are none if stdin is not a terminal."""
 
     def __init__(self) -> None:
         self._fd = sys.stdin.fileno() if sys.stdin.isatty() else None
@@ -37,7 +37,7 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 
     def wait(self, seconds: float) -> str:
-        """The next key, or nothing if none comes in time."""
+        """The next key, or an empty text after this many seconds."""
         watched = [] if self._fd is None else [self._fd]
         ready, _, _ = select.select(watched, [], [], seconds)
         return os.read(self._fd, 1).decode(errors="replace") if ready and self._fd else ""

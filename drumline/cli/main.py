@@ -1,7 +1,6 @@
-"""`drumline`: the command line. Each command's own half is in its file in `drumline/commands`.
+"""The `drumline` program: finds the command, and turns every error into one line and an exit code.
 
-Here is what all of them share: how they are found, and how every error becomes one line and an
-exit code. Nothing heavy is imported before a command needs it.
+The commands are in `drumline/commands`. Nothing heavy is imported before a command needs it.
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """The entry point. Ends the process with the exit code of what happened."""
+    """The entry point. Ends the process with the exit code of the command."""
     words = sys.argv[1:]
     sys.exit(run(tree(words[0] if words else ""), words))
 
 
 def tree(noun: str = "") -> click.Group:
-    """The root with everything that the commands' files hang on it.
+    """The root group with the commands of a noun, or all commands if there is no such noun.
 
-    A call needs the files of its own noun only, and each file costs it a millisecond. What is not
-    a noun (an option, a slip of the finger) needs them all.
+    Importing the file of a command takes about a millisecond, so a call imports those of its noun.
     """
     for module in commands.modules(noun) or commands.modules():
         for command in vars(module).get("CLI", ()):
@@ -41,7 +39,7 @@ def tree(noun: str = "") -> click.Group:
 
 
 def run(root: click.Group, arguments: list[str]) -> int:
-    """Run one command line; whatever goes wrong becomes one line on stderr."""
+    """Run one command line and return its exit code; an error is one line on stderr."""
     try:
         code = root.main(arguments, prog_name="drumline", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -49,17 +47,17 @@ def run(root: click.Group, arguments: list[str]) -> int:
         return WRONG_USE
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "drumline"
-        return _say(f"{where}: {error.format_message()}", WRONG_USE)
+        return _print_error(f"{where}: {error.format_message()}", WRONG_USE)
     except click.ClickException as error:
-        return _say(error.format_message(), error.exit_code)
+        return _print_error(error.format_message(), error.exit_code)
     except click.Abort:
         return INTERRUPTED
     except DrumlineError as error:
-        return _say(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     return code if isinstance(code, int) else 0
 
 
-def _say(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     click.echo(" ".join(text.split()), err=True)
     return code
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from drumline.cli import terminal
+from drumline.cli import output
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -60,7 +60,7 @@ def pace(rate: float | None, seconds_left: float | None) -> str:
     if rate is not None:
         words.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s")
     if seconds_left is not None:
-        words.append(f"{terminal.span(seconds_left)} left")
+        words.append(f"{output.duration(seconds_left)} left")
     return ", ".join(words)
 
 
@@ -86,7 +86,7 @@ class ProgressLines:
         now = time.monotonic()
         if report.status != self._status or now >= self._next:
             self._status, self._next = report.status, now + LINE_SECONDS
-            terminal.say(report.line)
+            output.print_note(report.line)
 
 
 class ProgressBar:

@@ -1,7 +1,7 @@
-"""Talk to a person at a terminal: one line on stderr that changes as things go on.
+"""One line on stderr that shows what a command is doing.
 
-Where nobody watches, each new sentence is a line of its own, or nothing. Data goes to stdout.
-No library draws this: a spinner that turns twelve times a second costs more than an idle node.
+Where stderr is not a terminal, each new text is a line of its own, or is left out. It is written
+without a library: a spinner that turns twelve times a second costs more CPU than an idle node.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ CLEAR = "\r\x1b[K"
 
 
 class StatusLine:
-    """What is being done right now."""
+    """The current step of a command."""
 
-    def __init__(self, chatty: bool = True) -> None:
-        self._chatty = chatty
+    def __init__(self, log_steps: bool = True) -> None:
+        self._log_steps = log_steps
         self._shown = ""
         self._is_live = sys.stderr.isatty()
 
@@ -34,19 +34,19 @@ class StatusLine:
         if self._is_live:
             self._write(CLEAR)
 
-    def say(self, text: str) -> None:
-        """Replace the line; where there is no terminal, print it if it is new and not just chat."""
+    def show(self, text: str) -> None:
+        """Replace the line; without a terminal, print it if it has changed and steps are logged."""
         if text == self._shown:
             return
         self._shown = text
         if self._is_live:
-            # A line that wraps cannot be taken back.
+            # A line that wraps could not be cleared.
             self._write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
-        elif self._chatty:
+        elif self._log_steps:
             self._write(text + "\n")
 
-    def note(self, text: str) -> None:
-        """A sentence that stays."""
+    def print(self, text: str) -> None:
+        """Print a line that stays."""
         head, self._shown = (CLEAR if self._is_live else ""), ""
         self._write(f"{head}{text}\n")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, option_types, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context
@@ -115,25 +115,27 @@ def _describe(row: AuditRow) -> AuditLine:
         drumline audit list --actor ci --command batch.submit --json
     """,
 )
-@click.option("--actor", type=terminal.text(128), help="Only changes by this token or user.")
-@click.option("--command", type=terminal.text(64), help="Only this command, such as job.update.")
+@click.option("--actor", type=option_types.text(128), help="Only changes by this token or user.")
 @click.option(
-    "--subject", type=terminal.text(255), help="Only changes of this subject, such as 'job 12'."
+    "--command", type=option_types.text(64), help="Only this command, such as job.update."
 )
 @click.option(
-    "--result", type=terminal.text(64), help="Only this result: done, or the name of an error."
+    "--subject", type=option_types.text(255), help="Only changes of this subject, such as 'job 12'."
+)
+@click.option(
+    "--result", type=option_types.text(64), help="Only this result: done, or the name of an error."
 )
 @click.option(
     "--since",
-    type=terminal.point_in_time,
+    type=option_types.point_in_time,
     metavar="TIME",
     help="Only changes at or after this time.",
 )
 @paging.options("entries")
 def list_(**options: Any) -> None:
     """List the changes that were made or refused, the newest first."""
-    page = terminal.ask("audit.list", options)
+    page = gateway.query("audit.list", options)
     names = ("id", "at", "actor", "door", "command", "subject", "result", "reason")
     rows = [[entry[name] for name in names] for entry in page["audit"]]
-    terminal.table(page, names, rows, nothing="There are no such entries.")
-    terminal.more(page["next"])
+    output.print_table(page, names, rows, nothing="There are no such entries.")
+    output.print_next_page(page["next"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, output
 from drumline.errors import DrumlineError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -27,4 +27,4 @@ def completion(shell: str) -> None:
     if kind is None:
         raise DrumlineError(reason=f"there is no completion for {shell}")
     script = kind(groups.root, {}, "drumline", "_DRUMLINE_COMPLETE").source()
-    terminal.answer({"shell": shell, "script": script}, script)
+    output.print_result({"shell": shell, "script": script}, script)

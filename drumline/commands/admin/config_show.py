@@ -6,7 +6,7 @@ import os
 import tomllib
 from pathlib import Path
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, output
 
 
 @groups.config.command("show", epilog="drumline config show\ndrumline config show --json")
@@ -24,7 +24,7 @@ def show() -> None:
         for name, value in values.items()
     ]
     rows = [(item["name"], item["value"], item["source"]) for item in settings]
-    terminal.table(settings, ("setting", "value", "source"), rows, "There are no settings.")
+    output.print_table(settings, ("setting", "value", "source"), rows, "There are no settings.")
 
 
 def _sources() -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, output
 
 if TYPE_CHECKING:
     from drumline.store.batch.counters import Differences
@@ -45,7 +45,7 @@ def check(repair: bool) -> int:
         lines.append(f"Batch {batch_id}: {differences}{' (repaired)' if repair else ''}.")
     if not missing:
         lines.append(f"{checked:,} batches checked, {len(wrong):,} wrong.")
-    terminal.answer(data, "\n".join(lines))
+    output.print_result(data, "\n".join(lines))
     return FAILED_EXIT_CODE if missing or (wrong and not repair) else 0
 
 
@@ -59,7 +59,7 @@ def check_counters(database: Database, repair: bool) -> tuple[int, dict[int, Dif
 
     wrong: dict[int, Differences] = {}
     checked = 0
-    with StatusLine(chatty=False) as line:
+    with StatusLine(log_steps=False) as line:
         for batch_id in batch_ids(database):
             found = find_differences(database, batch_id)
             if found:
@@ -67,7 +67,7 @@ def check_counters(database: Database, repair: bool) -> tuple[int, dict[int, Dif
                 if repair:
                     database.write(partial(batches.recount, batch_id=batch_id))
             checked += 1
-            line.say(f"{checked:,} batches checked, {len(wrong)} wrong")
+            line.show(f"{checked:,} batches checked, {len(wrong)} wrong")
     return checked, wrong
 
 

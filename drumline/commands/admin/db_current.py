@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, output
 
 MISMATCH_EXIT_CODE = 5
 
@@ -19,5 +19,5 @@ def current() -> int:
     fits = found == schema.HEAD
     verdict = "as required" if fits else f"required is {schema.HEAD}: run `drumline db upgrade`"
     data = {"current": found, "needed": schema.HEAD}
-    terminal.answer(data, f"The schema is at {found or 'nothing'}, {verdict}.")
+    output.print_result(data, f"The schema is at {found or 'nothing'}, {verdict}.")
     return 0 if fits else MISMATCH_EXIT_CODE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, output
 
 
 @groups.db.command("upgrade", epilog="drumline db upgrade")
@@ -20,4 +20,6 @@ def upgrade() -> None:
         before = schema.current(database)
         after = schema.upgrade(database)
     change = "up to date" if before == after else f"migrated from {before or 'nothing'}"
-    terminal.answer({"before": before, "current": after}, f"The schema is at {after}: {change}.")
+    output.print_result(
+        {"before": before, "current": after}, f"The schema is at {after}: {change}."
+    )

@@ -9,7 +9,7 @@ import click
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -69,11 +69,11 @@ class TokenCreate(ChangeCommand, frozen=True, kw_only=True):
         drumline token create dashboard --role read --json | jq -r .token
     """,
 )
-@click.argument("name", type=terminal.text(NAME_LIMIT))
+@click.argument("name", type=option_types.text(NAME_LIMIT))
 @click.option("--role", required=True, type=click.Choice([role.value for role in Role]),
               help="What the token may do.")  # fmt: skip
-@terminal.changes
+@option_types.request_id
 def create(name: str, role: str, request_id: str | None) -> None:
     """Create an API token. It is shown only this once."""
-    answer = terminal.change("token.create", {"name": name, "role": role}, request_id)
-    terminal.answer(answer, answer.get("token") or f"token {name}: shown when it was created")
+    answer = gateway.change("token.create", {"name": name, "role": role}, request_id)
+    output.print_result(answer, answer.get("token") or f"token {name}: shown when it was created")

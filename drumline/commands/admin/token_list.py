@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context
@@ -55,9 +55,9 @@ class TokenList(PageQuery, frozen=True, kw_only=True):
 @paging.options("tokens")
 def list_(**options: Any) -> None:
     """List the API tokens, the newest first. The tokens themselves are not stored."""
-    page = terminal.ask("token.list", options)
+    page = gateway.query("token.list", options)
     names = ("id", "name", "role", "created_at", "last_used_at", "revoked_at")
     rows = [[token[name] for name in names] for token in page["tokens"]]
     columns = ("id", "name", "role", "created", "last used", "revoked")
-    terminal.table(page, columns, rows, nothing="There are no tokens.")
-    terminal.more(page["next"])
+    output.print_table(page, columns, rows, nothing="There are no tokens.")
+    output.print_next_page(page["next"])

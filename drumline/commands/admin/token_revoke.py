@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 import msgspec
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -38,9 +38,9 @@ class TokenRevoke(ChangeCommand, frozen=True, kw_only=True):
 
 
 @groups.token.command("revoke", epilog="drumline token revoke ci")
-@click.argument("name", type=terminal.text(128))
-@terminal.changes
+@click.argument("name", type=option_types.text(128))
+@option_types.request_id
 def revoke(name: str, request_id: str | None) -> None:
     """Revoke an API token."""
-    answer = terminal.change("token.revoke", {"name": name}, request_id)
-    terminal.answer(answer, f"token {name}: revoked")
+    answer = gateway.change("token.revoke", {"name": name}, request_id)
+    output.print_result(answer, f"token {name}: revoked")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import click
 from msgspec import UNSET, UnsetType
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import batch_operations, store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -87,13 +87,13 @@ class BatchCancel(ChangeCommand, frozen=True, kw_only=True):
 )
 @click.argument("batch_id", metavar="ID", type=groups.ID)
 @click.option("--force", is_flag=True, help="Kill running tasks.")
-@terminal.changes
+@option_types.request_id
 def cancel(batch_id: int, force: bool, request_id: str | None) -> None:
     """Cancel a batch: waiting tasks at once, running tasks when they end."""
-    answer = terminal.change("batch.cancel", {"batch_id": batch_id, "force": force}, request_id)
-    words = f"batch {batch_id}: {terminal.counted(answer['cancelled'], 'task')} cancelled"
+    answer = gateway.change("batch.cancel", {"batch_id": batch_id, "force": force}, request_id)
+    words = f"batch {batch_id}: {output.plural(answer['cancelled'], 'task')} cancelled"
     if answer.get("killing"):
         words += f", {answer['killing']} being killed"
     if answer.get("running"):
         words += f", {answer['running']} still running (--force kills them)"
-    terminal.answer(answer, words)
+    output.print_result(answer, words)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import click
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.paging import PageQuery
@@ -41,7 +41,7 @@ class BatchList(PageQuery, frozen=True, kw_only=True):
 @paging.options("batches")
 def list_(status: str | None, before: int | None, limit: int) -> None:
     """List batches, the newest first."""
-    page = terminal.ask("batch.list", {"status": status, "before": before, "limit": limit})
+    page = gateway.query("batch.list", {"status": status, "before": before, "limit": limit})
     rows = []
     for batch in page["batches"]:
         counts = batch["counts"]
@@ -52,5 +52,5 @@ def list_(status: str | None, before: int | None, limit: int) -> None:
              batch["total"], batch["creator"], batch["created_at"])
         )  # fmt: skip
     columns = ("id", "name", "type", "status", "done", "failed", "total", "creator", "created")
-    terminal.table(page, columns, rows, nothing="There are no batches.")
-    terminal.more(page["next"])
+    output.print_table(page, columns, rows, nothing="There are no batches.")
+    output.print_next_page(page["next"])

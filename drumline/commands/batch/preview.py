@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from drumline.cli import terminal
+from drumline.cli import output
 from drumline.command_layer import param_schema, store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import Context, QueryCommand
@@ -155,7 +155,7 @@ def dry_run(
         "dry_run": True, "tasks": total, "type": checked["type"],
         "target_type": checked["target_type"], "captures": checked["captures"], "targets": previews,
     }  # fmt: skip
-    terminal.answer(answer, "\n".join(_lines(answer)))
+    output.print_result(answer, "\n".join(_lines(answer)))
     return 1 if any(preview["error"] for preview in previews) else 0
 
 
@@ -199,18 +199,18 @@ def _wait_for_task(client: Client, task_id: int, deadline: float) -> dict[str, A
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    tasks = terminal.counted(answer["tasks"], "task")
+    tasks = output.plural(answer["tasks"], "task")
     work = f"{tasks} of type {answer['type']} on {answer['target_type']}"
     yield f"dry run: {work}; nothing was changed"
     if not answer["captures"]:
         yield "the handler cannot tell what it would change; only the parameters were checked"
     for each in answer["targets"]:
-        yield f"{terminal.printable(each['target_name'] or each['target_id'] or '-')}:"
+        yield f"{output.printable(each['target_name'] or each['target_id'] or '-')}:"
         if each["error"]:
-            yield f"  error   {terminal.printable(each['error'].partition(chr(10))[0])}"
+            yield f"  error   {output.printable(each['error'].partition(chr(10))[0])}"
             continue
-        yield f"  before  {terminal.printable(terminal.shown(each['before']))}"
-        yield f"  after   {terminal.printable(terminal.shown(each['after']))}"
+        yield f"  before  {output.printable(output.format_value(each['before']))}"
+        yield f"  after   {output.printable(output.format_value(each['after']))}"
         if each["finished"]:
             yield "  already done; the handler would change nothing"
     rest = answer["tasks"] - len(answer["targets"])

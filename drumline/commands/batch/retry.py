@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import batch_operations, store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -89,10 +89,10 @@ class BatchRetry(ChangeCommand, frozen=True, kw_only=True):
 @click.option(
     "--watch", is_flag=True, help="Wait until the batch is finished; exit 1 unless it succeeds."
 )
-@terminal.changes
+@option_types.request_id
 def retry(batch_id: int, task_ids: tuple[int, ...], watch: bool, request_id: str | None) -> int:
     """Run the failed tasks of a batch again."""
     arguments = {"batch_id": batch_id, "task_ids": task_ids}
-    answer = terminal.change("batch.retry", arguments, request_id)
-    words = f"batch {batch_id}: {terminal.counted(answer['retried'], 'task')} to run again"
+    answer = gateway.change("batch.retry", arguments, request_id)
+    words = f"batch {batch_id}: {output.plural(answer['retried'], 'task')} to run again"
     return answer_or_follow(batch_id, answer, words, watch)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import batch_operations, store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -47,7 +47,7 @@ class BatchRollback(ChangeCommand, frozen=True, kw_only=True):
         running = row.n_running + row.n_rollback_running + row.n_waiting_callback
         if running:
             raise Conflict(
-                reason=f"{terminal.counted(running, 'task')} of batch {row.id} still running: "
+                reason=f"{output.plural(running, 'task')} of batch {row.id} still running: "
                 "wait, or kill them with `batch cancel --force`"
             )
         spec = store.handlers.find(tx, row.region, row.batch_type, row.target_type)
@@ -88,8 +88,8 @@ def _refuse_phase(row: BatchRow) -> None:
 @click.option(
     "--watch", is_flag=True, help="Wait until the rollback ends; exit 1 unless it succeeds."
 )
-@terminal.changes
+@option_types.request_id
 def rollback(batch_id: int, watch: bool, request_id: str | None) -> int:
     """Roll a batch back, the latest change first."""
-    answer = terminal.change("batch.rollback", {"batch_id": batch_id}, request_id)
+    answer = gateway.change("batch.rollback", {"batch_id": batch_id}, request_id)
     return answer_or_follow(batch_id, answer, f"batch {batch_id}: rolling back", watch)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, output
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import Id
@@ -34,9 +34,9 @@ class BatchShow(QueryCommand, frozen=True, kw_only=True):
 @click.argument("batch_id", metavar="ID", type=groups.ID)
 def show(batch_id: int) -> None:
     """Show a batch and the number of its tasks in each state."""
-    batch = terminal.ask("batch.show", {"batch_id": batch_id})
+    batch = gateway.query("batch.show", {"batch_id": batch_id})
     hidden = {"id", "counts", "finished", "phase", "spread", "version", "total"}
-    terminal.record(
+    output.print_record(
         batch,
         [
             ("batch", batch["id"]),

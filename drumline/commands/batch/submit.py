@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from drumline.cli import gateway, groups, progress, terminal
+from drumline.cli import gateway, groups, option_types, output, progress
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.fields import Priority, Timeout
@@ -73,17 +73,17 @@ class BatchSubmit(BatchFields, frozen=True, kw_only=True):
         generate-targets | drumline batch submit nightly --type mail.send --targets -
     """,
 )
-@click.argument("name", type=terminal.text(255))
+@click.argument("name", type=option_types.text(255))
 @click.option(
     "--type",
     "type_",
     required=True,
-    type=terminal.TYPE,
+    type=option_types.TYPE,
     help="Batch type: what to do with each target.",
 )
 @click.option(
     "--target-type",
-    type=terminal.TYPE,
+    type=option_types.TYPE,
     help="Required if several target types have a handler for it.",
 )
 @click.option(
@@ -95,27 +95,37 @@ class BatchSubmit(BatchFields, frozen=True, kw_only=True):
 )
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Submit N identical tasks.")
 @click.option(
-    "--param", type=terminal.document, metavar="JSON", help="The parameter of targets without one."
+    "--param",
+    type=option_types.json_value,
+    metavar="JSON",
+    help="The parameter of targets without one.",
 )
 @click.option(
-    "--priority", type=terminal.PRIORITY, help="0 to 9; 9 is the most urgent, the default is 5."
+    "--priority", type=option_types.PRIORITY, help="0 to 9; 9 is the most urgent, the default is 5."
 )
 @click.option(
-    "--timeout", type=terminal.TIMEOUT, metavar="SECONDS", help="Maximum duration of an attempt."
+    "--timeout",
+    type=option_types.TIMEOUT,
+    metavar="SECONDS",
+    help="Maximum duration of an attempt.",
 )
-@click.option("--env", type=terminal.text(64), help="Label: environment.")
-@click.option("--region", type=terminal.text(64), help="Must be this node's region.")
-@click.option("--az", type=terminal.text(64), help="Label: availability zone.")
-@click.option("--cmdb-service", type=terminal.text(255), help="Label: service in the CMDB.")
-@click.option("--creator", type=terminal.text(128), help="Who submits the batch; by default, you.")
-@click.option("--extra", type=terminal.document, metavar="JSON", help="Any data for the handler.")
+@click.option("--env", type=option_types.text(64), help="Label: environment.")
+@click.option("--region", type=option_types.text(64), help="Must be this node's region.")
+@click.option("--az", type=option_types.text(64), help="Label: availability zone.")
+@click.option("--cmdb-service", type=option_types.text(255), help="Label: service in the CMDB.")
+@click.option(
+    "--creator", type=option_types.text(128), help="Who submits the batch; by default, you."
+)
+@click.option(
+    "--extra", type=option_types.json_value, metavar="JSON", help="Any data for the handler."
+)
 @click.option(
     "--watch", is_flag=True, help="Wait until the batch is finished; exit 1 unless it succeeds."
 )
 @click.option("--dry-run", is_flag=True,
               help="Check all targets and show what the handler would change on the first ones; "
               "exit 1 if one of these would fail.")  # fmt: skip
-@terminal.changes
+@option_types.request_id
 def submit(file: str | None, count: int | None, watch: bool, dry_run: bool, **options: Any) -> int:
     """Submit a batch: the same change for many targets."""
     from drumline.client import batch_load
@@ -152,7 +162,7 @@ def submit(file: str | None, count: int | None, watch: bool, dry_run: bool, **op
     ):
         reply = batch_load.submit(client, about, work, chunks, request_id, show)
     batch_id = reply["batch_id"]
-    words = f"batch {batch_id}: {terminal.counted(reply['tasks'], 'task')} submitted"
+    words = f"batch {batch_id}: {output.plural(reply['tasks'], 'task')} submitted"
     return answer_or_follow(batch_id, reply, words, watch)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli import gateway, groups, progress, terminal
+from drumline.cli import gateway, groups, output, progress
 from drumline.cli.progress import ProgressReport
 from drumline.commands.batch.show import format_counts
 from drumline.domain.states import FINISHED
@@ -38,9 +38,9 @@ def watch(batch_id: int) -> int:
 def answer_or_follow(batch_id: int, answer: dict[str, Any], words: str, watch: bool) -> int:
     """Print the answer, at once or when the batch has finished. Returns the exit code."""
     if not watch:
-        terminal.answer(answer, words)
+        output.print_result(answer, words)
         return 0
-    terminal.say(words)
+    output.print_note(words)
     with gateway.connect() as client:
         return follow_to_end(client, batch_id, answer)
 
@@ -53,8 +53,8 @@ def follow_to_end(client: Client, batch_id: int, answer: dict[str, Any]) -> int:
         follower.report,
         lambda batch: batch["finished"],
     )
-    words = f"batch {batch_id}: {terminal.coloured(ended['status'])}, {format_counts(ended)}"
-    terminal.answer(answer | ended, words)
+    words = f"batch {batch_id}: {output.coloured(ended['status'])}, {format_counts(ended)}"
+    output.print_result(answer | ended, words)
     wanted = "rollback_success" if follower.is_rollback else "success"
     return 0 if ended["status"] == wanted else 1
 

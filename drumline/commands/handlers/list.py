@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import Context, QueryCommand
@@ -77,11 +77,11 @@ def describe_handler(spec: HandlerSpec) -> HandlerDetail:
 )
 def list_() -> None:
     """List the handlers that the workers can run."""
-    listing = terminal.ask("handlers.list", {})
+    listing = gateway.query("handlers.list", {})
     rows = [
         (handler["type"], handler["target_type"], handler["timeout"], handler["retries"],
          handler["async"], handler["rolls_back"], handler["doc"])
         for handler in listing["handlers"]
     ]  # fmt: skip
     columns = ("type", "target type", "timeout", "retries", "async", "rolls back", "description")
-    terminal.table(listing, columns, rows, nothing="No worker has announced a handler yet.")
+    output.print_table(listing, columns, rows, nothing="No worker has announced a handler yet.")

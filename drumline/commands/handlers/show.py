@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import Type
@@ -45,13 +45,13 @@ class HandlersShow(QueryCommand, frozen=True, kw_only=True):
         drumline handlers show cdc_job_stop --target-type cdc --json | jq .schema
     """,
 )
-@click.argument("type_", metavar="TYPE", type=terminal.TYPE)
+@click.argument("type_", metavar="TYPE", type=option_types.TYPE)
 @click.option(
     "--target-type",
-    type=terminal.TYPE,
+    type=option_types.TYPE,
     help="Required if several target types have a handler for TYPE.",
 )
 def show(type_: str, target_type: str | None) -> None:
     """Show a handler: its limits, its parameter and its origin."""
-    handler = terminal.ask("handlers.show", {"type": type_, "target_type": target_type})
-    terminal.record(handler, handler.items())
+    handler = gateway.query("handlers.show", {"type": type_, "target_type": target_type})
+    output.print_record(handler, handler.items())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 import msgspec
 
-from drumline.cli import groups, job_options, terminal
+from drumline.cli import gateway, groups, job_options, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.commands.job import fields
@@ -39,9 +39,9 @@ class JobCreate(JobFields, frozen=True, kw_only=True):
         drumline job create --file job.json
     """,
 )
-@click.argument("job_name", metavar="[NAME]", required=False, type=terminal.text(128))
+@click.argument("job_name", metavar="[NAME]", required=False, type=option_types.text(128))
 @job_options.definition
-@terminal.changes
+@option_types.request_id
 def create(job_name: str | None, request_id: str | None, **options: Any) -> None:
     """Create a job: a schedule, and the URL to call or the task to run at its times."""
     fields = job_options.fields(options)
@@ -52,9 +52,9 @@ def create(job_name: str | None, request_id: str | None, **options: Any) -> None
             raise click.UsageError(
                 f"a job needs a {name}: give {option}, or a --file that contains it"
             )
-    answer = terminal.change("job.create", fields, request_id)
+    answer = gateway.change("job.create", fields, request_id)
     next_firing = answer["next_firing"] or "after its runs, the first at once"
-    terminal.answer(
+    output.print_result(
         answer,
         f"job {answer['id']} {answer['name']}: {answer['cron_expr']}, next {next_firing}",
     )

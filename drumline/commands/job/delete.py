@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -42,5 +42,5 @@ class JobDelete(ChangeCommand, frozen=True, kw_only=True):
 @switch.options
 def delete(job: str, version: int | None, request_id: str | None) -> None:
     """Delete a job. Its running tasks continue."""
-    answer = terminal.change("job.delete", {"job": job, "version": version}, request_id)
-    terminal.answer(answer, f"job {answer['id']} {answer['name']}: deleted")
+    answer = gateway.change("job.delete", {"job": job, "version": version}, request_id)
+    output.print_result(answer, f"job {answer['id']} {answer['name']}: deleted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, output
 from drumline.commands.job import switch
 
 
@@ -17,5 +17,5 @@ class JobDisable(switch.JobSwitch, frozen=True, kw_only=True):
 @switch.options
 def disable(job: str, version: int | None, request_id: str | None) -> None:
     """Stop a job from firing. Its running tasks continue."""
-    answer = terminal.change("job.disable", {"job": job, "version": version}, request_id)
-    terminal.answer(answer, f"job {answer['id']} {answer['name']}: disabled")
+    answer = gateway.change("job.disable", {"job": job, "version": version}, request_id)
+    output.print_result(answer, f"job {answer['id']} {answer['name']}: disabled")

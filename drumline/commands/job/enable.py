@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, output
 from drumline.commands.job import switch
 
 
@@ -17,6 +17,6 @@ class JobEnable(switch.JobSwitch, frozen=True, kw_only=True):
 @switch.options
 def enable(job: str, version: int | None, request_id: str | None) -> None:
     """Let a job fire from now on."""
-    answer = terminal.change("job.enable", {"job": job, "version": version}, request_id)
+    answer = gateway.change("job.enable", {"job": job, "version": version}, request_id)
     next_firing = answer["next_firing"] or "after its runs"
-    terminal.answer(answer, f"job {answer['id']} {answer['name']}: enabled, next {next_firing}")
+    output.print_result(answer, f"job {answer['id']} {answer['name']}: enabled, next {next_firing}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.paging import PageQuery
@@ -50,7 +50,7 @@ class JobList(PageQuery, frozen=True, kw_only=True):
 @paging.options("jobs")
 def list_(**options: Any) -> None:
     """List jobs, the newest first."""
-    page = terminal.ask("job.list", options)
+    page = gateway.query("job.list", options)
     rows = [
         (job["id"], job["name"], job["cron_expr"], job["timezone"],
          job["target_url"] or job["type"], job["status"], job["next_firing"],
@@ -58,5 +58,5 @@ def list_(**options: Any) -> None:
         for job in page["jobs"]
     ]  # fmt: skip
     columns = ("id", "name", "schedule", "timezone", "does", "status", "next", "last run")
-    terminal.table(page, columns, rows, nothing="There are no jobs.")
-    terminal.more(page["next"])
+    output.print_table(page, columns, rows, nothing="There are no jobs.")
+    output.print_next_page(page["next"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context, QueryCommand
@@ -89,11 +89,11 @@ def _local(schedule: Schedule, at: int) -> str:
         drumline job next '@daily 08:00,17:30' --after 2030-03-30T00:00:00Z
     """,
 )
-@click.argument("what", metavar="JOB_OR_EXPR", type=terminal.text(255))
+@click.argument("what", metavar="JOB_OR_EXPR", type=option_types.text(255))
 @click.option("--timezone", metavar="TZ", help="Time zone of the expression; by default, UTC.")
 @click.option(
     "--after",
-    type=terminal.point_in_time,
+    type=option_types.point_in_time,
     metavar="TIME",
     help="Only firings after this time; by default, now.",
 )
@@ -104,8 +104,8 @@ def next_(what: str, **options: Any) -> None:
     if options["timezone"] is not None and not is_expression:
         raise click.UsageError("--timezone is for expressions; a job has its own time zone")
     arguments = {"cron_expr" if is_expression else "job": what, **options}
-    answer = terminal.ask("job.next", arguments)
+    answer = gateway.query("job.next", arguments)
     rows = [(firing["utc"], firing["local"]) for firing in answer["firings"]]
-    terminal.table(
+    output.print_table(
         answer, ("utc", "local"), rows, nothing="There are no further firings by the clock."
     )

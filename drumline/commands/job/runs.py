@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, option_types, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context, QueryCommand
@@ -130,27 +130,33 @@ def _moment(name: str, text: str | None) -> int | None:
         drumline task show 3401
     """,
 )
-@click.argument("job", metavar="JOB", type=terminal.text(128))
+@click.argument("job", metavar="JOB", type=option_types.text(128))
 @click.option("--status", multiple=True, type=click.Choice([state.value for state in TaskState]),
               help="Only runs in this state; may be repeated.")  # fmt: skip
 @click.option(
-    "--since", type=terminal.point_in_time, metavar="TIME", help="Scheduled at or after this time."
+    "--since",
+    type=option_types.point_in_time,
+    metavar="TIME",
+    help="Scheduled at or after this time.",
 )
 @click.option(
-    "--until", type=terminal.point_in_time, metavar="TIME", help="Scheduled at or before this time."
+    "--until",
+    type=option_types.point_in_time,
+    metavar="TIME",
+    help="Scheduled at or before this time.",
 )
 @click.option(
-    "--before", type=terminal.point_in_time, metavar="TIME", help="Scheduled before this time."
+    "--before", type=option_types.point_in_time, metavar="TIME", help="Scheduled before this time."
 )
 @paging.limit
 def runs(job: str, **options: Any) -> None:
     """List a job's runs, and its skipped firings with their reasons."""
-    page = terminal.ask("job.runs", {"job": job, **options})
+    page = gateway.query("job.runs", {"job": job, **options})
     rows = [
         (run["id"], run["scheduled_at"], run["status"], run["cause"], run["run_attempt"],
          run["attempt"], run["finished_at"], (run["reason"] or "").partition("\n")[0][:60])
         for run in page["runs"]
     ]  # fmt: skip
     columns = ("id", "scheduled", "status", "cause", "number", "attempt", "finished", "reason")
-    terminal.table(page, columns, rows, nothing="The job has no such runs.")
-    terminal.more(page["next"])
+    output.print_table(page, columns, rows, nothing="The job has no such runs.")
+    output.print_next_page(page["next"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.commands.job.answers import JobDetail, describe_job
@@ -35,10 +35,10 @@ class JobShow(QueryCommand, frozen=True, kw_only=True):
         drumline job show 12 --json | jq .next_firings
     """,
 )
-@click.argument("job", metavar="JOB", type=terminal.text(128))
+@click.argument("job", metavar="JOB", type=option_types.text(128))
 def show(job: str) -> None:
     """Show a job, by its id or its name."""
-    answer = terminal.ask("job.show", {"job": job})
+    answer = gateway.query("job.show", {"job": job})
     last = answer["last_run"]
     values = answer | {
         "next_firings": "\n".join(answer["next_firings"]) or None,
@@ -46,4 +46,4 @@ def show(job: str) -> None:
     }
     hidden = {"id", "next_firing", "deleted"}
     pairs = [("job", answer["id"]), *((k, v) for k, v in values.items() if k not in hidden)]
-    terminal.record(answer, pairs)
+    output.print_record(answer, pairs)

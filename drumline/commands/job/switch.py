@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 import click
 from msgspec import Meta
 
-from drumline.cli import terminal
+from drumline.cli import option_types
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.job.answers import JobSummary, summarise_job
@@ -44,5 +44,5 @@ version_option = click.option(
 
 def options(command: F) -> F:
     """The arguments of `job enable`, `disable` and `delete`."""
-    job = click.argument("job", metavar="JOB", type=terminal.text(128))
-    return job(version_option(terminal.changes(command)))
+    job = click.argument("job", metavar="JOB", type=option_types.text(128))
+    return job(version_option(option_types.request_id(command)))

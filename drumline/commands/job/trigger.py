@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -63,14 +63,14 @@ class JobTrigger(ChangeCommand, frozen=True, kw_only=True):
         drumline job trigger report --json | jq .task_id
     """,
 )
-@click.argument("job", metavar="JOB", type=terminal.text(128))
-@terminal.changes
+@click.argument("job", metavar="JOB", type=option_types.text(128))
+@option_types.request_id
 def trigger(job: str, request_id: str | None) -> int:
     """Fire a job now. Its concurrency limit applies; its overlap and failure rules do not.
 
     Exit 5 if the firing is skipped.
     """
-    answer = terminal.change("job.trigger", {"job": job}, request_id)
+    answer = gateway.change("job.trigger", {"job": job}, request_id)
     words = f"job {answer['job_id']} {answer['name']}: task {answer['task_id']} {answer['reason']}"
-    terminal.answer(answer, words)
+    output.print_result(answer, words)
     return SKIPPED_EXIT_CODE if answer["done"] == "skipped" else 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, job_options, terminal
+from drumline.cli import gateway, groups, job_options, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.commands.job import fields
@@ -55,12 +55,12 @@ class JobUpdate(JobFields, frozen=True, kw_only=True):
         drumline job update report --unset ends_at
     """,
 )
-@click.argument("job", metavar="JOB", type=terminal.text(128))
-@click.option("--name", type=terminal.text(128), help="New name.")
+@click.argument("job", metavar="JOB", type=option_types.text(128))
+@click.option("--name", type=option_types.text(128), help="New name.")
 @version_option
 @click.option("--unset", multiple=True, metavar="FIELD", help="Set a field back to its default.")
 @job_options.definition
-@terminal.changes
+@option_types.request_id
 def update(
     job: str,
     version: int | None,
@@ -71,9 +71,9 @@ def update(
     """Change a job. Fields that are not given stay unchanged."""
     fields = job_options.fields(options)
     arguments = fields | {"job": job, "version": version, "unset": unset}
-    answer = terminal.change("job.update", arguments, request_id)
+    answer = gateway.change("job.update", arguments, request_id)
     next_firing = answer["next_firing"] or "-"
-    terminal.answer(
+    output.print_result(
         answer,
         f"job {answer['id']} {answer['name']}: version {answer['version']}, next {next_firing}",
     )

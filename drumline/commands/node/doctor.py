@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, output
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 FAILED_EXIT_CODE = 1
@@ -24,14 +24,14 @@ def doctor() -> int:
     except BadConfig as error:
         findings.append(examination.Finding("config", examination.FAIL, str(error)))
     else:
-        with StatusLine(chatty=False) as line:
+        with StatusLine(log_steps=False) as line:
             for finding in examination.examine(settings):
-                line.say(f"Checking {finding.check}")
+                line.show(f"Checking {finding.check}")
                 findings.append(finding)
     lines = []
     for finding in findings:
         level = click.style(finding.level.ljust(4), fg=COLOURS[finding.level])
         advice = f": {finding.advice}" if finding.advice else ""
         lines.append(f"{level}  {finding.check.ljust(11)}  {finding.text}{advice}")
-    terminal.answer(findings, "\n".join(lines))
+    output.print_result(findings, "\n".join(lines))
     return FAILED_EXIT_CODE if any(finding.level == examination.FAIL for finding in findings) else 0

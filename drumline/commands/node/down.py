@@ -21,7 +21,7 @@ def down() -> None:
     if running:
         try:
             with StatusLine() as line:
-                drain(settings, line.say)
+                drain(settings, line.show)
         except KeyboardInterrupt:
             click.echo("The processes continue to drain; `drumline status` shows them.", err=True)
             raise

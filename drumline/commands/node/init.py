@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, output
 
 HANDLERS = '''\
 """Handlers of this project. Only Drumline's workers import this module."""
@@ -84,4 +84,4 @@ def init() -> None:
     except OSError as error:
         raise click.FileError(str(path), error.strerror) from None
     names = [str(path) for path in files]
-    terminal.answer({"written": names}, f"Written: {', '.join(names)}. Next: `drumline up`.")
+    output.print_result({"written": names}, f"Written: {', '.join(names)}. Next: `drumline up`.")

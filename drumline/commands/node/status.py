@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drumline.cli import groups, terminal
+from drumline.cli import groups, output
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.node.run_dir import Process
@@ -55,7 +55,7 @@ def status() -> int:
     path = config.load().run_path
     processes = run_dir.processes(path)
     nothing = f"Nothing is running in {path}; start it with `drumline up`."
-    terminal.table(processes, COLUMNS, map(format_process, processes), nothing)
+    output.print_table(processes, COLUMNS, map(format_process, processes), nothing)
     return 0 if any(process.is_alive for process in processes) else NOT_RUNNING_EXIT_CODE
 
 
@@ -65,19 +65,6 @@ def format_process(process: Process) -> tuple[str, str, int | None, str | None, 
         process.name,
         process.state,
         process.pid,
-        None if process.uptime is None else format_duration(process.uptime),
+        None if process.uptime is None else output.duration(process.uptime),
         None if process.memory_mb is None else f"{process.memory_mb:.0f} MB",
     )
-
-
-def format_duration(seconds: float) -> str:
-    """A duration in its two largest units."""
-    whole = int(seconds)
-    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    if minutes:
-        return f"{minutes} min {whole % 60} s"
-    return f"{whole} s"

@@ -84,9 +84,9 @@ def up(
     _interrupt_on_signals()
     with StatusLine() as line:
         try:
-            started = launch.start(settings, lock, line.say)
+            started = launch.start(settings, lock, line.show)
         except launch.StartFailed as error:
-            line.note(error.log)
+            line.print(error.log)
             raise
     try:
         _print_addresses(settings, started.token, "Drumline is up")
@@ -97,7 +97,7 @@ def up(
     except KeyboardInterrupt:
         with StatusLine() as line:
             _report_on_signals(settings, line)
-            shutdown.drain(settings, line.say)
+            shutdown.drain(settings, line.show)
         click.echo("All processes have drained and stopped.", err=True)
     return 0
 
@@ -187,10 +187,10 @@ def _wait_for_end(settings: Settings, started: StartedNode) -> None:
     control = Control(settings.endpoint("control"), timeout=2.0)
     try:
         with StatusLine() as line:
-            line.say(HOW_TO_STOP)
+            line.show(HOW_TO_STOP)
             while not started.has_ended(REFRESH_SECONDS):
                 if sys.stderr.isatty():
-                    line.say(f"{summarise_node(control)}. {HOW_TO_STOP}")
+                    line.show(f"{summarise_node(control)}. {HOW_TO_STOP}")
     finally:
         control.close()
 
@@ -211,7 +211,7 @@ def _report_on_signals(settings: Settings, line: StatusLine) -> None:
     from drumline.node.shutdown import drain_limit
 
     def tell(number: int, _: object) -> None:
-        line.note(
+        line.print(
             f"Running tasks have {settings.drain_seconds:g} s to finish, then they return to "
             f"the queue. All processes stop within {drain_limit(settings):g} s."
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Type
@@ -50,9 +50,9 @@ def _require_known(tx: Tx, region: str, type: str) -> None:
         drumline queue pause
     """,
 )
-@click.argument("type_", metavar="[TYPE]", type=terminal.TYPE, required=False)
-@terminal.changes
+@click.argument("type_", metavar="[TYPE]", type=option_types.TYPE, required=False)
+@option_types.request_id
 def pause(type_: str | None, request_id: str | None) -> None:
     """Start no tasks of TYPE; without TYPE, no tasks at all."""
-    answer = terminal.change("queue.pause", {"type": type_}, request_id)
-    terminal.answer(answer, f"paused: {format_pauses(answer['paused'])}")
+    answer = gateway.change("queue.pause", {"type": type_}, request_id)
+    output.print_result(answer, f"paused: {format_pauses(answer['paused'])}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Type
@@ -41,9 +41,9 @@ class QueueResume(ChangeCommand, frozen=True, kw_only=True):
         drumline queue resume
     """,
 )
-@click.argument("type_", metavar="[TYPE]", type=terminal.TYPE, required=False)
-@terminal.changes
+@click.argument("type_", metavar="[TYPE]", type=option_types.TYPE, required=False)
+@option_types.request_id
 def resume(type_: str | None, request_id: str | None) -> None:
     """Start tasks of TYPE again; without TYPE, end the pause of everything."""
-    answer = terminal.change("queue.resume", {"type": type_}, request_id)
-    terminal.answer(answer, f"resumed; paused: {format_pauses(answer['paused'])}")
+    answer = gateway.change("queue.resume", {"type": type_}, request_id)
+    output.print_result(answer, f"resumed; paused: {format_pauses(answer['paused'])}")

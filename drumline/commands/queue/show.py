@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, output
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.commands.queue.answers import format_pauses
@@ -32,9 +32,9 @@ class QueueShow(QueryCommand, frozen=True, kw_only=True):
 )
 def show() -> None:
     """Show the queue, the workers, and the types that are paused."""
-    queue = terminal.ask("queue.show", {})
+    queue = gateway.query("queue.show", {})
     by_type = ", ".join(f"{n} {key.partition('/')[2]}" for key, n in queue["by_type"].items())
-    terminal.record(
+    output.print_record(
         queue,
         [
             ("queued", f"{queue['length']} of {queue['capacity']}"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 import msgspec
 
-from drumline.cli import gateway, groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Text128, as_json
@@ -171,11 +171,11 @@ _items.__name__ = "file_or_url"
         drumline sweep create big --type demo.sweep --total 10000000000 --partitions 4
     """,
 )
-@click.argument("sweep_name", metavar="NAME", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep_name", metavar="NAME", type=option_types.text(LONGEST_NAME))
 @click.option(
     "--type",
     "type_",
-    type=terminal.TYPE,
+    type=option_types.TYPE,
     required=True,
     help="The sweep type, which names the handler.",
 )
@@ -197,10 +197,12 @@ _items.__name__ = "file_or_url"
 @click.option("--errors", type=ERRORS, metavar="N", help="Stop when N items have failed.")
 @click.option("--partitions", type=click.IntRange(1, LARGEST_PARTITIONS), metavar="N",
               help="Divide the items among N workers; by default, 1.")  # fmt: skip
-@click.option("--extra", type=terminal.document, metavar="JSON", help="Any data for the handler.")
+@click.option(
+    "--extra", type=option_types.json_value, metavar="JSON", help="Any data for the handler."
+)
 @click.option("--start", is_flag=True, help="Start the sweep at once.")
 @click.option("--watch", is_flag=True, help="Start the sweep and follow it until it ends.")
-@terminal.changes
+@option_types.request_id
 def create(
     sweep_name: str, type_: str, start: bool, watch: bool, request_id: str | None, **options: Any
 ) -> int:
@@ -209,14 +211,14 @@ def create(
         raise click.UsageError("give either --total or --items")
     starts = start or watch
     arguments = options | {"name": sweep_name, "type": type_, "start": starts}
-    sweep = terminal.change("sweep.create", arguments, request_id)
+    sweep = gateway.change("sweep.create", arguments, request_id)
     if not sweep["checked"]:
         sweep = _wait_for_check(sweep["id"])
         if sweep["state"] == "failed":
-            terminal.answer(sweep, format_sweep(sweep))
+            output.print_result(sweep, format_sweep(sweep))
             return 5
         if starts:
-            sweep = terminal.change("sweep.start", {"sweep": sweep["id"]}, None)
+            sweep = gateway.change("sweep.start", {"sweep": sweep["id"]}, None)
     return answer_or_follow(sweep, watch)
 
 

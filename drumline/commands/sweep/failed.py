@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, option_types, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context, QueryCommand
@@ -61,14 +61,14 @@ class SweepFailed(QueryCommand, frozen=True, kw_only=True):
         drumline sweep failed june --after 4711 --limit 1000 --json
     """,
 )
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
 @click.option("--after", type=click.IntRange(0, LARGEST_TOTAL), metavar="INDEX",
               help="Only indexes above this one.")  # fmt: skip
 @paging.limit
 def failed(sweep: str, **options: Any) -> None:
     """List the indexes that failed, the lowest first; `sweep log` shows the reasons."""
-    page = terminal.ask("sweep.failed", {"sweep": sweep, **options})
+    page = gateway.query("sweep.failed", {"sweep": sweep, **options})
     rows = [(item["index"], item["at"]) for item in page["failed"]]
-    terminal.table(page, ("index", "at"), rows, nothing="No item has failed.")
+    output.print_table(page, ("index", "at"), rows, nothing="No item has failed.")
     if page["next"] is not None and not groups.wants_json():
-        terminal.say(f"There may be more: --after {page['next']}")
+        output.print_note(f"There may be more: --after {page['next']}")

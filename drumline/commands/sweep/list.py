@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.paging import PageQuery
@@ -49,12 +49,12 @@ class SweepList(PageQuery, frozen=True, kw_only=True):
 @paging.options("sweeps")
 def list_(**options: Any) -> None:
     """List sweeps, the newest first."""
-    page = terminal.ask("sweep.list", options)
+    page = gateway.query("sweep.list", options)
     rows = [
         (sweep["id"], sweep["name"], sweep["type"], sweep["state"], sweep["done"], sweep["total"],
          sweep["errors"], f"{sweep['speed']:,.0f}/s" if sweep["running"] else None, sweep["reason"])
         for sweep in page["sweeps"]
     ]  # fmt: skip
     columns = ("id", "name", "type", "state", "done", "total", "errors", "speed", "reason")
-    terminal.table(page, columns, rows, nothing="There are no sweeps.")
-    terminal.more(page["next"])
+    output.print_table(page, columns, rows, nothing="There are no sweeps.")
+    output.print_next_page(page["next"])

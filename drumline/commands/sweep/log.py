@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, option_types, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context
@@ -67,14 +67,14 @@ class SweepLog(PageQuery, frozen=True, kw_only=True):
         drumline sweep log june --limit 1000 --json
     """,
 )
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
 @click.option("--index", type=click.IntRange(0, LARGEST_TOTAL), metavar="INDEX",
               help="Only lines of the item with this index.")  # fmt: skip
 @paging.options("lines")
 def log(sweep: str, **options: Any) -> None:
     """Show the log of a sweep's items, the newest lines first."""
-    page = terminal.ask("sweep.log", {"sweep": sweep, **options})
+    page = gateway.query("sweep.log", {"sweep": sweep, **options})
     rows = [(line["id"], line["at"], line["index"], line["message"]) for line in page["lines"]]
     columns = ("id", "at", "index", "message")
-    terminal.table(page, columns, rows, nothing="There are no lines.")
-    terminal.more(page["next"])
+    output.print_table(page, columns, rows, nothing="There are no lines.")
+    output.print_next_page(page["next"])

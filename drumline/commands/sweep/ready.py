@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, read_summary
@@ -29,9 +29,9 @@ class SweepReady(ChangeCommand, frozen=True, kw_only=True):
 
 
 @groups.sweep.command("ready", epilog="drumline sweep ready june")
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
-@terminal.changes
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
+@option_types.request_id
 def ready(sweep: str, request_id: str | None) -> None:
     """Start a sweep whose prepare hook returned Later()."""
-    answer = terminal.change("sweep.ready", {"sweep": sweep}, request_id)
-    terminal.answer(answer, format_sweep(answer))
+    answer = gateway.change("sweep.ready", {"sweep": sweep}, request_id)
+    output.print_result(answer, format_sweep(answer))

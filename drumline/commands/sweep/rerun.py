@@ -8,7 +8,7 @@ import click
 import msgspec
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, read_summary
@@ -88,7 +88,7 @@ class SweepRerun(ChangeCommand, frozen=True, kw_only=True):
         drumline sweep rerun june --first 1000000 --partitions 4 --name june-again --watch
     """,
 )
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
 @click.option(
     "--first",
     type=click.IntRange(0, LARGEST_TOTAL),
@@ -103,12 +103,12 @@ class SweepRerun(ChangeCommand, frozen=True, kw_only=True):
 )
 @click.option("--partitions", type=click.IntRange(1, LARGEST_PARTITIONS), metavar="N",
               help="Divide the items among N workers; by default, as the sweep does.")  # fmt: skip
-@click.option("--name", type=terminal.text(LONGEST_NAME), help="Name of the new sweep.")
+@click.option("--name", type=option_types.text(LONGEST_NAME), help="Name of the new sweep.")
 @click.option("--start/--no-start", default=True, show_default=True,
               help="Start the new sweep at once.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Follow the new sweep until it ends.")
-@terminal.changes
+@option_types.request_id
 def rerun(sweep: str, watch: bool, request_id: str | None, **options: Any) -> int:
     """Run a range of a sweep's indexes again, as a new sweep."""
-    answer = terminal.change("sweep.rerun", {"sweep": sweep, **options}, request_id)
+    answer = gateway.change("sweep.rerun", {"sweep": sweep, **options}, request_id)
     return answer_or_follow(answer, watch)

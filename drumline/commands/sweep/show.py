@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.commands.sweep.answers import SweepDetail, describe_sweep
@@ -36,8 +36,8 @@ class SweepShow(QueryCommand, frozen=True, kw_only=True):
 def format_sweep(sweep: dict[str, Any]) -> str:
     """A sweep in one line."""
     of_total = "" if sweep["total"] is None else f" of {sweep['total']:,}"
-    line = f"sweep {sweep['id']} {sweep['name']}: {terminal.coloured(sweep['state'])}"
-    line += f", {sweep['done']:,}{of_total} done, {terminal.counted(sweep['errors'], 'error')}"
+    line = f"sweep {sweep['id']} {sweep['name']}: {output.coloured(sweep['state'])}"
+    line += f", {sweep['done']:,}{of_total} done, {output.plural(sweep['errors'], 'error')}"
     return f"{line}: {sweep['reason']}" if sweep["reason"] else line
 
 
@@ -48,10 +48,10 @@ def format_sweep(sweep: dict[str, Any]) -> str:
         drumline sweep show 12 --json | jq .done
     """,
 )
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
 def show(sweep: str) -> None:
     """Show a sweep, by its id or its name."""
-    answer = terminal.ask("sweep.show", {"sweep": sweep})
+    answer = gateway.query("sweep.show", {"sweep": sweep})
     partitions = [
         f"{p['number']}: {p['start']:,} of {p['first']:,} to {p['end']:,}"
         + (f", {p['speed']:,.0f}/s in task {p['task_id']}" if p["running"] else "")
@@ -59,4 +59,4 @@ def show(sweep: str) -> None:
     ]
     hidden = {"id", "parts", "finished", "hook_task_id"}
     pairs = [("sweep", answer["id"]), *((k, v) for k, v in answer.items() if k not in hidden)]
-    terminal.record(answer, [*pairs, ("parts", "\n".join(partitions) or None)])
+    output.print_record(answer, [*pairs, ("parts", "\n".join(partitions) or None)])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, read_summary
@@ -38,10 +38,10 @@ class SweepStart(ChangeCommand, frozen=True, kw_only=True):
         drumline sweep start june --watch
     """,
 )
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
 @click.option("--watch", is_flag=True, help="Follow the sweep until it ends.")
-@terminal.changes
+@option_types.request_id
 def start(sweep: str, watch: bool, request_id: str | None) -> int:
     """Start a sweep, or continue one that was stopped."""
-    answer = terminal.change("sweep.start", {"sweep": sweep}, request_id)
+    answer = gateway.change("sweep.start", {"sweep": sweep}, request_id)
     return answer_or_follow(answer, watch)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import kills, store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, summary_fields
@@ -62,14 +62,16 @@ class SweepStop(ChangeCommand, frozen=True, kw_only=True):
         drumline sweep stop june --force
     """,
 )
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
 @click.option(
-    "--reason", type=terminal.text(REASON_LIMIT), help="Shown as the reason why the sweep stopped."
+    "--reason",
+    type=option_types.text(REASON_LIMIT),
+    help="Shown as the reason why the sweep stopped.",
 )
 @click.option("--force", is_flag=True, help="Kill the running items.")
-@terminal.changes
+@option_types.request_id
 def stop(sweep: str, reason: str | None, force: bool, request_id: str | None) -> None:
     """Stop a sweep; `sweep start` continues it."""
     arguments = {"sweep": sweep, "reason": reason, "force": force}
-    answer = terminal.change("sweep.stop", arguments, request_id)
-    terminal.answer(answer, format_sweep(answer))
+    answer = gateway.change("sweep.stop", arguments, request_id)
+    output.print_result(answer, format_sweep(answer))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import UNSET, Meta, UnsetType
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, read_summary
@@ -83,7 +83,7 @@ class SweepUpdate(ChangeCommand, frozen=True, kw_only=True):
         drumline sweep update june --unset rate
     """,
 )
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
 @click.option(
     "--rate", type=RATE, metavar="N", help="Maximum items per second, over all partitions."
 )
@@ -93,14 +93,16 @@ class SweepUpdate(ChangeCommand, frozen=True, kw_only=True):
 @click.option(
     "--errors", type=ERRORS, metavar="N", help="Stop when N items have failed since the last start."
 )
-@click.option("--extra", type=terminal.document, metavar="JSON", help="Any data for the handler.")
+@click.option(
+    "--extra", type=option_types.json_value, metavar="JSON", help="Any data for the handler."
+)
 @click.option(
     "--unset", multiple=True, type=click.Choice(FIELDS), help="Clear a field; may be repeated."
 )
 @click.option("--version", type=click.IntRange(1), metavar="N",
               help="Only if the sweep is still at this version.")  # fmt: skip
-@terminal.changes
+@option_types.request_id
 def update(sweep: str, request_id: str | None, **options: Any) -> None:
     """Change a sweep. A running sweep applies the change within 2 seconds."""
-    answer = terminal.change("sweep.update", {"sweep": sweep, **options}, request_id)
-    terminal.answer(answer, format_sweep(answer))
+    answer = gateway.change("sweep.update", {"sweep": sweep, **options}, request_id)
+    output.print_result(answer, format_sweep(answer))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from drumline.cli import gateway, groups, progress, terminal
+from drumline.cli import gateway, groups, option_types, output, progress
 from drumline.cli.progress import ProgressReport
 from drumline.commands.sweep.show import format_sweep
 from drumline.domain.sweeps.sweep import ACTIVE, LONGEST_NAME
@@ -19,7 +19,7 @@ from drumline.domain.sweeps.sweep import ACTIVE, LONGEST_NAME
         drumline sweep watch 12 && echo finished
     """,
 )
-@click.argument("sweep", metavar="SWEEP", type=terminal.text(LONGEST_NAME))
+@click.argument("sweep", metavar="SWEEP", type=option_types.text(LONGEST_NAME))
 def watch(sweep: str) -> int:
     """Follow a sweep until it is finished, stopped or failed. Exit 1 unless it is finished."""
     return follow_to_end(sweep)
@@ -28,9 +28,9 @@ def watch(sweep: str) -> int:
 def answer_or_follow(answer: dict[str, Any], watch: bool) -> int:
     """Print the answer of a command, at once or when its sweep has ended. Returns the exit code."""
     if not watch:
-        terminal.answer(answer, format_sweep(answer))
+        output.print_result(answer, format_sweep(answer))
         return 0
-    terminal.say(format_sweep(answer))
+    output.print_note(format_sweep(answer))
     return follow_to_end(str(answer["id"]))
 
 
@@ -40,7 +40,7 @@ def follow_to_end(sweep: str) -> int:
         last = progress.follow(
             lambda: client.call("sweep.show", sweep=sweep), _report, lambda it: not _is_active(it)
         )
-    terminal.answer(last, format_sweep(last))
+    output.print_result(last, format_sweep(last))
     return 0 if last["state"] == "finished" else 1
 
 
@@ -58,6 +58,6 @@ def _report(sweep: dict[str, Any]) -> ProgressReport:
         done=sweep["done"],
         amount=f"{percent}{sweep['done']:,}",
         line=f"{format_sweep(sweep)}, {pace}",
-        failed=terminal.counted(sweep["errors"], "error") if sweep["errors"] else "",
+        failed=output.plural(sweep["errors"], "error") if sweep["errors"] else "",
         pace=pace if _is_active(sweep) else "",
     )

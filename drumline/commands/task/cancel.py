@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import kills, store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -55,8 +55,8 @@ class TaskCancel(ChangeCommand, frozen=True, kw_only=True):
 )
 @click.argument("task_id", metavar="ID", type=groups.ID)
 @click.option("--force", is_flag=True, help="Kill the task if it is running.")
-@terminal.changes
+@option_types.request_id
 def cancel(task_id: int, force: bool, request_id: str | None) -> None:
     """Cancel a task."""
-    answer = terminal.change("task.cancel", {"task_id": task_id, "force": force}, request_id)
-    terminal.answer(answer, f"task {task_id}: {WORDS[answer['state']]}")
+    answer = gateway.change("task.cancel", {"task_id": task_id, "force": force}, request_id)
+    output.print_result(answer, f"task {task_id}: {WORDS[answer['state']]}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, paging, terminal
+from drumline.cli import gateway, groups, option_types, output, paging
 from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.fields import Id, Type
@@ -50,11 +50,11 @@ class TaskList(PageQuery, frozen=True, kw_only=True):
 @click.option("--batch", "batch_id", type=groups.ID, metavar="ID", help="Only tasks of this batch.")
 @click.option("--status", multiple=True, type=click.Choice([state.value for state in TaskState]),
               help="Only tasks in this state; may be repeated.")  # fmt: skip
-@click.option("--type", "type_", type=terminal.TYPE, help="Only tasks of this type.")
+@click.option("--type", "type_", type=option_types.TYPE, help="Only tasks of this type.")
 @paging.options("tasks")
 def list_(type_: str | None, **options: Any) -> None:
     """List tasks, the newest first."""
-    page = terminal.ask("task.list", {"type": type_, **options})
+    page = gateway.query("task.list", {"type": type_, **options})
     rows = [
         (task["id"], task["type"], task["target_id"] or task["instance_id"], task["status"],
          task["cause"], task["attempt"], task["batch_id"], task["due_at"], task["finished_at"])
@@ -63,5 +63,5 @@ def list_(type_: str | None, **options: Any) -> None:
     columns = (
         "id", "type", "target", "status", "cause", "attempt", "batch", "due", "finished",
     )  # fmt: skip
-    terminal.table(page, columns, rows, nothing="There are no such tasks.")
-    terminal.more(page["next"])
+    output.print_table(page, columns, rows, nothing="There are no such tasks.")
+    output.print_next_page(page["next"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import ChangeCommand, Context
@@ -54,20 +54,20 @@ class TaskReschedule(ChangeCommand, frozen=True, kw_only=True):
     """,
 )
 @click.argument("task_id", metavar="ID", type=groups.ID)
-@click.option("--at", type=terminal.point_in_time, metavar="TIME",
+@click.option("--at", type=option_types.point_in_time, metavar="TIME",
               help="New due time: ISO 8601 with a zone, or epoch seconds.")  # fmt: skip
-@click.option("--in", "delay", type=terminal.seconds(0, LONGEST_DELAY), metavar="SECONDS",
+@click.option("--in", "delay", type=option_types.seconds(0, LONGEST_DELAY), metavar="SECONDS",
               help="New due time, in seconds from now.")  # fmt: skip
-@click.option("--priority", type=terminal.PRIORITY, help="New priority; 9 is the most urgent.")
-@terminal.changes
+@click.option("--priority", type=option_types.PRIORITY, help="New priority; 9 is the most urgent.")
+@option_types.request_id
 def reschedule(request_id: str | None, **arguments: Any) -> None:
     """Change the due time or the priority of a waiting task."""
     if arguments["at"] is not None and arguments["delay"] is not None:
         raise click.UsageError("give --at or --in, not both")
     if all(arguments[name] is None for name in ("at", "delay", "priority")):
         raise click.UsageError("give --at, --in or --priority")
-    answer = terminal.change("task.reschedule", arguments, request_id)
-    terminal.answer(
+    answer = gateway.change("task.reschedule", arguments, request_id)
+    output.print_result(
         answer,
         f"task {answer['task_id']}: due {answer['due_at']}, priority {answer['priority']}",
     )

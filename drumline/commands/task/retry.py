@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
@@ -40,8 +40,8 @@ class TaskRetry(ChangeCommand, frozen=True, kw_only=True):
 
 @groups.task.command("retry", epilog="drumline task retry 3401")
 @click.argument("task_id", metavar="ID", type=groups.ID)
-@terminal.changes
+@option_types.request_id
 def retry(task_id: int, request_id: str | None) -> None:
     """Run a failed task again."""
-    answer = terminal.change("task.retry", {"task_id": task_id}, request_id)
-    terminal.answer(answer, f"task {task_id}: {answer['status']}")
+    answer = gateway.change("task.retry", {"task_id": task_id}, request_id)
+    output.print_result(answer, f"task {task_id}: {answer['status']}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import click
 from msgspec import Meta
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import param_schema, store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import ChangeCommand, Context
@@ -102,27 +102,30 @@ def due_time(now: int, at: str | None, delay: float | None) -> int | None:
         drumline task schedule demo.sleep --in 60 --priority 9 --timeout 5
     """,
 )
-@click.argument("type_", metavar="TYPE", type=terminal.TYPE)
+@click.argument("type_", metavar="TYPE", type=option_types.TYPE)
 @click.option(
     "--target-type",
-    type=terminal.TYPE,
+    type=option_types.TYPE,
     help="Required if several target types have a handler for TYPE.",
 )
-@click.option("--instance", type=terminal.text(INSTANCE_LIMIT), metavar="ID",
+@click.option("--instance", type=option_types.text(INSTANCE_LIMIT), metavar="ID",
               help="Refuse it if an unfinished task of TYPE has this instance id.")  # fmt: skip
-@click.option("--at", type=terminal.point_in_time, metavar="TIME",
+@click.option("--at", type=option_types.point_in_time, metavar="TIME",
               help="Due time: ISO 8601 with a zone, or epoch seconds.")  # fmt: skip
-@click.option("--in", "delay", type=terminal.seconds(0, LONGEST_DELAY), metavar="SECONDS",
+@click.option("--in", "delay", type=option_types.seconds(0, LONGEST_DELAY), metavar="SECONDS",
               help="Due time, in seconds from now.")  # fmt: skip
-@click.option("--param", type=terminal.document, metavar="JSON", help="The task's parameter.")
+@click.option("--param", type=option_types.json_value, metavar="JSON", help="The task's parameter.")
 @click.option(
-    "--priority", type=terminal.PRIORITY, help="0 to 9; 9 is the most urgent, the default is 5."
+    "--priority", type=option_types.PRIORITY, help="0 to 9; 9 is the most urgent, the default is 5."
 )
 @click.option(
-    "--timeout", type=terminal.TIMEOUT, metavar="SECONDS", help="Maximum duration of an attempt."
+    "--timeout",
+    type=option_types.TIMEOUT,
+    metavar="SECONDS",
+    help="Maximum duration of an attempt.",
 )
-@click.option("--env", type=terminal.text(64), help="Label: environment.")
-@terminal.changes
+@click.option("--env", type=option_types.text(64), help="Label: environment.")
+@option_types.request_id
 def schedule(
     type_: str, instance: str | None, delay: float | None, request_id: str | None, **options: Any
 ) -> None:
@@ -130,5 +133,5 @@ def schedule(
     if options["at"] is not None and delay is not None:
         raise click.UsageError("give --at or --in, not both")
     arguments = {"type": type_, "instance_id": instance, "delay": delay, **options}
-    answer = terminal.change("task.schedule", arguments, request_id)
-    terminal.answer(answer, f"task {answer['task_id']}: due {answer['due_at']}")
+    answer = gateway.change("task.schedule", arguments, request_id)
+    output.print_result(answer, f"task {answer['task_id']}: due {answer['due_at']}")

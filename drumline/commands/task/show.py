@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, output
 from drumline.command_layer import store, why_waiting
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import Id
@@ -43,11 +43,11 @@ class TaskShow(QueryCommand, frozen=True, kw_only=True):
 @click.argument("task_id", metavar="ID", type=groups.ID)
 def show(task_id: int) -> None:
     """Show a task: its state, its outcome, and why it is waiting."""
-    task = terminal.ask("task.show", {"task_id": task_id})
+    task = gateway.query("task.show", {"task_id": task_id})
     first = ("status", "cause", "why")
     hidden = {"id", "attempts", "target_param", "keeper", "version", *first}
     hidden |= {name for name in ("retry_time", "failures", "deaths") if not task[name]}
-    terminal.record(
+    output.print_record(
         task,
         [
             ("task", task["id"]),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Type
@@ -48,9 +48,9 @@ class WorkerDrain(ChangeCommand, frozen=True, kw_only=True):
 
 
 @groups.worker.command("drain", epilog="drumline worker drain worker-2")
-@click.argument("worker", metavar="NAME", type=terminal.TYPE)
-@terminal.changes
+@click.argument("worker", metavar="NAME", type=option_types.TYPE)
+@option_types.request_id
 def drain(worker: str, request_id: str | None) -> None:
     """Have a worker of this node finish its running tasks and restart."""
-    answer = terminal.change("worker.drain", {"worker": worker}, request_id)
-    terminal.answer(answer, f"{worker}: draining")
+    answer = gateway.change("worker.drain", {"worker": worker}, request_id)
+    output.print_result(answer, f"{worker}: draining")

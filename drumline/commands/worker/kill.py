@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer.answers import Answer
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import Type
@@ -58,9 +58,9 @@ class WorkerKill(ChangeCommand, frozen=True, kw_only=True):
 
 
 @groups.worker.command("kill", epilog="drumline worker kill worker-2")
-@click.argument("worker", metavar="NAME", type=terminal.TYPE)
-@terminal.changes
+@click.argument("worker", metavar="NAME", type=option_types.TYPE)
+@option_types.request_id
 def kill(worker: str, request_id: str | None) -> None:
     """Kill a worker of this node. Its tasks run again."""
-    answer = terminal.change("worker.kill", {"worker": worker}, request_id)
-    terminal.answer(answer, f"{worker}: process {answer['pid']} killed")
+    answer = gateway.change("worker.kill", {"worker": worker}, request_id)
+    output.print_result(answer, f"{worker}: process {answer['pid']} killed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from drumline.cli import groups, terminal
+from drumline.cli import gateway, groups, output
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context, QueryCommand
@@ -99,16 +99,16 @@ def find_on_this_node(tx: Tx, context: Context, name: str) -> KeeperRow:
 )
 def list_() -> None:
     """List the live workers."""
-    listing = terminal.ask("worker.list", {})
+    listing = gateway.query("worker.list", {})
     rows = [
         (worker["name"], worker["node"], worker["pid"], worker["state"], worker["holds"],
          _format_tasks(worker["tasks"]), worker["last_heartbeat"])
         for worker in listing["workers"]
     ]  # fmt: skip
     columns = ("name", "node", "pid", "state", "holds", "tasks", "heartbeat")
-    terminal.table(listing, columns, rows, nothing="There are no workers.")
+    output.print_table(listing, columns, rows, nothing="There are no workers.")
     if not listing["dispatcher"]:
-        terminal.say("The dispatcher does not answer: the tasks of the workers are unknown.")
+        output.print_note("The dispatcher does not answer: the tasks of the workers are unknown.")
 
 
 def _format_tasks(tasks: list[int]) -> str:
