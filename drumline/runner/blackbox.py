@@ -1,8 +1,9 @@
-"""The black box: what a runner is running, in a file that outlives it.
+"""The black box: the tasks that a runner has started, in a file that survives the runner.
 
-The runner notes the task before it starts it and wipes it out at the end, in shared memory, for
-some hundred nanoseconds each. The keeper reads it to hold deadlines, without a message for every
-task; the reaper reads it after a keeper has died, to know whom the death is to be charged to.
+The runner records a task before it starts it and erases the record at the end. The file is in
+shared memory, so each write takes some hundred nanoseconds. The keeper reads it to enforce
+timeouts, without a message for every task; the reaper reads it after a keeper has died, to charge
+the death to the tasks that were running.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ SIZE = SLOTS * _SLOT.size
 class StartedTask(NamedTuple):
     task_id: int
     started_ns: int
-    """On the machine's monotonic clock, the same in every process."""
+    """On the machine's monotonic clock, which all processes share."""
 
 
 class BlackBox:
-    """Slot 0 is the sync task; the others are tasks in the event loop."""
+    """Slot 0 is for the sync task, the other slots are for the tasks in the event loop."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,18 +37,18 @@ class BlackBox:
         finally:
             os.close(fd)
 
-    def note(self, slot: int, task_id: int, started_ns: int) -> None:
-        # The time first: a reader that sees the id must not see the previous task's start.
+    def record(self, slot: int, task_id: int, started_ns: int) -> None:
+        # The time first: a reader that sees the id must not see the start of an earlier task.
         offset = slot * 16
         self._map[offset + 8 : offset + 16] = started_ns.to_bytes(8, "little")
         self._map[offset : offset + 8] = task_id.to_bytes(8, "little")
 
-    def wipe(self, slot: int) -> None:
+    def erase(self, slot: int) -> None:
         offset = slot * 16
         self._map[offset : offset + 8] = b"\0\0\0\0\0\0\0\0"
 
     def read(self, slots: int = SLOTS) -> list[StartedTask]:
-        """All that is running now."""
+        """The tasks that are running."""
         return [
             StartedTask(task_id, started)
             for task_id, started in _SLOT.iter_unpack(self._map[: slots * _SLOT.size])

@@ -1,7 +1,7 @@
-"""Running one task: capture, already finished?, process or roll back. Sync and async alike.
+"""Runs one task, sync or async: capture, check whether it is finished, process or roll back.
 
-The life of a task is written once, as a generator that yields what its handler returned: the
-sync runner sends it back as it is, the async one awaits it first.
+The steps of a task are written once, as a generator that yields what the handler returned. The
+sync executor sends the value back as it is, the async executor awaits it first.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from drumline.task import Task
 
 TaskSteps = Generator[Any, Any, Any]
 
-LONGEST_WAIT = 30 * 86400
+MAX_CALLBACK_WAIT = 30 * 86400
 CAPTURE_LIMIT = 1024 * 1024
-"""Bytes of JSON that build_param may find, each for before and after."""
+"""Bytes of JSON in each half of the Change that build_param returns."""
+RUN_LOST = "the task was acquired by another worker"
 
 
 class Stopped(BaseException):
-    """Raised inside a handler to ask it to stop. Not an Exception: `except Exception` in a
-    handler must not swallow it."""
+    """Raised inside a handler to stop it. Not an Exception: `except Exception` in a handler must
+    not swallow it."""
 
 
 class RunLost(Exception):
-    """The task was given to someone else meanwhile: leave everything as it is."""
+    """Another worker has acquired the task: change nothing more."""
 
 
 def task_steps(
     task: Task, registered: RegisteredHandler, capture: Callable[[str, str], Any]
 ) -> TaskSteps:
-    """A task's life in a worker. What it yields is to be resolved and sent back."""
+    """The steps of a task. Each yielded value must be sent back, awaited first if need be."""
     handler = registered.handler
     if task.status is TaskState.ROLLBACK_PENDING:
         return (yield handler.rollback(task))
     if registered.spec.captures and task.body.before_update is None:
         change = yield handler.build_param(task)
         if change is not None:
-            before, after = _both(change)
+            before, after = _encode_change(change)
             if not (yield capture(before, after)):
                 raise RunLost
             task.captured(msgspec.json.decode(before), msgspec.json.decode(after))
@@ -55,20 +56,20 @@ def task_steps(
 
 
 def run_steps(steps: TaskSteps) -> Any:
-    """Run a sync life to its end."""
+    """Run the steps of a sync task."""
     value = None
     try:
         while True:
             value = steps.send(value)
             if hasattr(value, "__await__"):
-                # Taken for an answer, it would be a true one: "already finished".
+                # As a return value it would be true: is_finished would mean "finished".
                 raise _never_awaited(value)
     except StopIteration as end:
         return end.value
 
 
 async def run_steps_async(steps: TaskSteps) -> Any:
-    """Run a life whose steps may have to be awaited."""
+    """Run the steps of an async task."""
     value = None
     try:
         while True:
@@ -82,67 +83,68 @@ async def run_steps_async(steps: TaskSteps) -> Any:
 def unpack_result(
     value: object, task: Task, registered: RegisteredHandler
 ) -> tuple[object, float | None]:
-    """A handler's result; and if it only began something, for how long it may be waited for."""
+    """The result in a handler's return value, and how many seconds to wait for a callback, if the
+    handler asked for one."""
     if not isinstance(value, WaitForCallback):
         return value, None
     if not registered.spec.callbacks:
         raise WrongUse(
-            reason="the handler returned WaitForCallback and does not ask for callbacks=True"
+            reason="the handler returned WaitForCallback but is not registered with callbacks=True"
         )
     if task.status is TaskState.ROLLBACK_PENDING:
         raise WrongUse(reason="a rollback cannot wait for a callback")
     seconds = value.seconds
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise WrongUse(reason=f"WaitForCallback needs a number of seconds, not {seconds!r}")
-    if not 0 < seconds <= LONGEST_WAIT:  # and no NaN either
-        raise WrongUse(reason=f"WaitForCallback takes 0 to {LONGEST_WAIT} seconds, not {seconds}")
+    if not 0 < seconds <= MAX_CALLBACK_WAIT:  # false for NaN too
+        raise WrongUse(reason=f"WaitForCallback takes 0 to {MAX_CALLBACK_WAIT} s, not {seconds}")
     return value.result, float(seconds)
 
 
 def failure_details(error: BaseException) -> Failure | None:
-    """What an error says besides its text."""
+    """The data that an error carries besides its text."""
     if not isinstance(error, HandlerFailed):
         return None
     try:
         result = encode_result(error.result)
     except WrongUse:
-        result = None  # what went wrong is more than what does not fit
+        result = None  # the failure matters more than a result that cannot be stored
     cause = error.cause if isinstance(error.cause, Cause) else None
     return Failure(bool(error.final), cause, result, error.wait)
 
 
 def encode_result(value: object) -> str | None:
-    """A handler's return value as JSON, or a clear error."""
-    return None if value is None else _json(value, "the handler's return value", RESULT_LIMIT)
+    """A handler's return value as JSON, or an error that says why it cannot be stored."""
+    return None if value is None else _encode(value, "the handler's return value", RESULT_LIMIT)
 
 
 def format_error(error: BaseException) -> str:
-    """What an operator needs to see of a handler's error. It must not fail itself, whatever the
-    error: an exception may be unable to say what it is, or say it in letters that no text has."""
+    """The text of a handler's error for an operator. Never fails itself: `str()` of an exception
+    may raise, or contain characters that UTF-8 cannot encode."""
     if isinstance(error, DrumlineError):
-        text = str(error)  # a sentence for people; where in the code it was said helps nobody
+        text = str(error)  # a sentence for people, who need no traceback
     else:
         *_, summary = traceback.format_exception_only(error)
         text = summary + "".join(traceback.format_exception(error))
     return clip_info(text.encode(errors="backslashreplace").decode()) or ""
 
 
-def _both(change: Any) -> tuple[str, str]:
+def _encode_change(change: Any) -> tuple[str, str]:
     if not isinstance(change, Change):
         raise WrongUse(reason=f"build_param must return a Change or None, not {change!r}")
     return (
-        _json(change.before, "what build_param found before", CAPTURE_LIMIT),
-        _json(change.after, "what build_param gave as after", CAPTURE_LIMIT),
+        _encode(change.before, "`before` of the Change from build_param", CAPTURE_LIMIT),
+        _encode(change.after, "`after` of the Change from build_param", CAPTURE_LIMIT),
     )
 
 
-def _json(value: object, what: str, limit: int) -> str:
+def _encode(value: object, what: str, limit: int) -> str:
     try:
         document = msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongUse(reason=f"{what} does not fit into JSON: {error}") from None
     if len(document) > limit:
-        raise WrongUse(reason=f"{what} has {len(document)} bytes of JSON, at most {limit} are kept")
+        raise WrongUse(reason=f"{what} has {len(document)} bytes of JSON, the limit is {limit}")
     return document.decode()
 
 
@@ -150,6 +152,5 @@ def _never_awaited(value: Any) -> WrongUse:
     if hasattr(value, "close"):
         value.close()
     return WrongUse(
-        reason="a method of the handler returned something to be awaited without being"
-        " `async def` itself"
+        reason="a method of the handler returned an awaitable but is not `async def` itself"
     )

@@ -1,8 +1,8 @@
-"""The pipe between a keeper and its runner: length-prefixed MessagePack, one frame a message.
+"""The frames between a keeper and its runner: MessagePack with a length before each frame.
 
-Tickets go through a pipe of their own, sixteen bytes each: a task that may start now, and under
-which fence. Whoever reads a ticket has it alone, so a task is either started by the runner or
-taken back by the keeper, never both.
+Tickets have a pipe of their own. A ticket is sixteen bytes: the id of a task that may start now,
+and its fence. Only one reader gets a ticket, so a task is either started by the runner or taken
+back by the keeper, never both.
 """
 
 from __future__ import annotations
@@ -34,42 +34,43 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class RunTasks(Frame, frozen=True):
-    """Tasks that are held; each starts when its ticket comes. With where and by which token those
-    can be called back whose handler asks for it."""
+    """Tasks that the keeper holds; each starts when its ticket comes. `callbacks` has the URL and
+    token of each task whose handler uses callbacks."""
 
     tasks: tuple[DueTask, ...]
     callbacks: dict[int, tuple[str, str]] = {}
 
 
 class CaptureStored(Frame, frozen=True):
-    """What build_param found is committed: go on. Or it is not ours any more: do not."""
+    """The change from build_param is committed. If not `ours`, the keeper no longer
+    holds the task and its handler must change nothing."""
 
     task_id: int
     ours: bool
 
 
 class CancelTask(Frame, frozen=True):
-    """Stop this task, if it runs in the event loop."""
+    """Cancel a task that runs in the event loop."""
 
     task_id: int
 
 
 class ForgetTasks(Frame, frozen=True):
-    """These will not be started: their tickets were taken back."""
+    """The keeper has taken the tickets of these tasks back: they will not start."""
 
     task_ids: tuple[int, ...]
 
 
 class PartitionOpened(Frame, frozen=True):
-    """A partition of a sweep, to be gone on with; none if it is not ours any more."""
+    """The partition to run, or None if the keeper does not hold its task any more."""
 
     task_id: int
     part: PartitionInfo | None
 
 
 class CheckpointStored(Frame, frozen=True):
-    """A checkpoint is stored, and this is what goes from now on. Without `live` it could not be
-    stored; if it is not ours any more, nothing else will be."""
+    """A checkpoint is stored; `live` applies from now on. Without `live` it could not be
+    stored. If not `ours`, the keeper no longer holds the task and no item may start."""
 
     task_id: int
     start: int
@@ -81,16 +82,16 @@ class CheckpointStored(Frame, frozen=True):
 
 
 class RunnerReady(Frame, frozen=True):
-    """What this runner can run, and what could not be imported."""
+    """The handlers of this runner, and the errors of modules that could not be imported."""
 
     manifest: tuple[HandlerSpec, ...]
     problems: tuple[str, ...]
     loop_thread: int = 0
-    """The kernel's number of the thread that runs the async tasks; 0 if there is none."""
+    """The kernel id of the thread that runs the async tasks; 0 if there is none."""
 
 
 class StoreCapture(Frame, frozen=True):
-    """What build_param found, as JSON; the runner waits for Captured."""
+    """The change from build_param, as JSON; the runner waits for CaptureStored."""
 
     task_id: int
     before: str
@@ -98,14 +99,14 @@ class StoreCapture(Frame, frozen=True):
 
 
 class StackReport(Frame, frozen=True):
-    """Where a task was when it was asked to stop."""
+    """The stack of a task at the moment it was asked to stop."""
 
     task_id: int
     text: str
 
 
 class OpenPartition(Frame, frozen=True):
-    """A partition of a sweep is begun: where is it to go on?"""
+    """A partition has started; the runner waits for PartitionOpened."""
 
     task_id: int
 
@@ -118,7 +119,7 @@ class StoreCheckpoint(Frame, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
-    """What an error says besides its text."""
+    """The data that an error carries besides its text."""
 
     final: bool
     cause: Cause | None = None
@@ -127,16 +128,16 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunEnded(Frame, frozen=True):
-    """A task ran to its end. `stopped`: it ended because it was asked to."""
+    """A run has ended. `stopped`: it ended because the keeper asked it to."""
 
     task_id: int
     seconds: float
     ok: bool
     text: str | None = None
-    """Its result as JSON, or what its error says."""
+    """The result as JSON, or the text of the error."""
     stopped: bool = False
     wait: float | None = None
-    """It only began: seconds in which it is to be called back."""
+    """Seconds to wait for a callback, if the handler asked for one."""
     failure: Failure | None = None
 
 
@@ -147,7 +148,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """A frame as it goes through the pipe."""
+    """A frame with its length before it."""
     payload = _encode(frame)
     return _LENGTH.pack(len(payload)) + payload
 
@@ -161,11 +162,11 @@ class Channel:
         self._buffer = bytearray()
 
     def send(self, frame: Frame) -> None:
-        """Write a whole frame, however long it takes the other side to read."""
+        """Write a whole frame; blocks until the other side has read enough."""
         self.end.sendall(encode_frame(frame))
 
     def receive(self) -> list[Frame] | None:
-        """What one read brings; None when the other end is closed."""
+        """The frames that one read completes; None when the other end is closed."""
         try:
             data = self.end.recv(1 << 18)
         except ConnectionResetError:
@@ -173,9 +174,9 @@ class Channel:
         if not data:
             return None
         self._buffer += data
-        return list(self._frames())
+        return list(self._decode_frames())
 
-    def _frames(self) -> Iterator[Frame]:
+    def _decode_frames(self) -> Iterator[Frame]:
         start, end = 0, len(self._buffer)
         while end - start >= 4:
             (length,) = _LENGTH.unpack_from(self._buffer, start)
@@ -192,18 +193,19 @@ class Ticket(NamedTuple):
     task_id: int
     fence: int
 
-    def admits(self, due: DueTask | None) -> bool:
-        """Is this the very task that was meant? One that was taken back and came again waits for
-        its new description: the old one has another fence and may lack what was captured."""
-        return due is not None and due.fence == self.fence
+    def admits(self, task: DueTask | None) -> bool:
+        """Whether this is the run that the ticket is for. A task that was taken back and assigned
+        again must wait for its new RunTasks frame: the old one has an older fence and may lack
+        the captured change."""
+        return task is not None and task.fence == self.fence
 
 
-def encode_tickets(dues: Iterable[DueTask]) -> bytes:
-    return b"".join(_TICKET.pack(due.id, due.fence) for due in dues)
+def encode_tickets(tasks: Iterable[DueTask]) -> bytes:
+    return b"".join(_TICKET.pack(task.id, task.fence) for task in tasks)
 
 
 def read_ticket(fd: int) -> Ticket | None:
-    """The next ticket, or None if there is none."""
+    """The next ticket, or None if the pipe is empty."""
     try:
         data = os.read(fd, _TICKET.size)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Where a task is: the stack of its own code, without the runner's frames around it."""
+"""The stack of a task's own code, without the frames of the runner around it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from types import FrameType
 from typing import Any
 
 from drumline.domain.release import clip_info
+from drumline.handlers import sweep_hooks
 
-OURS = str(Path(__file__).parent)
+RUNNER_CODE = (str(Path(__file__).parent), sweep_hooks.__file__)
 
 
 def frame_stack(frame: FrameType | None) -> str:
     """The stack that ends in a frame."""
-    return _text(traceback.extract_stack(frame))
+    return _format(traceback.extract_stack(frame))
 
 
 def coroutine_stack(coroutine: Any) -> str:
-    """What a coroutine waits for, and that one, and so on: a suspended one has no other stack."""
-    return _text(traceback.StackSummary.extract(_awaited(coroutine)))
+    """The chain of coroutines that each wait for the next: a suspended coroutine has no other
+    stack."""
+    return _format(traceback.StackSummary.extract(_awaited_frames(coroutine)))
 
 
-def _awaited(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
+def _awaited_frames(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
         if frame is None:
@@ -32,7 +34,8 @@ def _awaited(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
         coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
 
 
-def _text(stack: traceback.StackSummary) -> str:
-    inner = max((i for i, f in enumerate(stack) if f.filename.startswith(OURS)), default=-1) + 1
-    lines = traceback.StackSummary.from_list(stack[inner:]).format()
+def _format(stack: traceback.StackSummary) -> str:
+    in_runner = [i for i, f in enumerate(stack) if f.filename.startswith(RUNNER_CODE)]
+    own = stack[max(in_runner, default=-1) + 1 :]
+    lines = traceback.StackSummary.from_list(own).format()
     return clip_info("".join(lines).rstrip()) or ""

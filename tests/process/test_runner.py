@@ -132,7 +132,7 @@ def test_a_task_that_is_no_longer_ours_is_not_processed(keeper: Harness, name: s
     keeper.frame(StoreCapture)
     lane.send(CaptureStored(7, ours=False))
     ended = keeper.frame(RunEnded)
-    assert (ended.ok, ended.text) == (False, "the task was given to another worker")
+    assert (ended.ok, ended.text) == (False, "the task was acquired by another worker")
 
 
 def test_a_task_that_waits_for_its_capture_can_be_stopped_and_the_pipe_stays_whole(

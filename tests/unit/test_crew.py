@@ -345,7 +345,7 @@ def test_an_ask_ends_it_at_once(kind: str) -> None:
 
     parts: list[PartitionRun] = []
     timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
-    before = signal.signal(signal.SIGUSR1, lambda *_: parts[0].ask())
+    before = signal.signal(signal.SIGUSR1, lambda *_: parts[0].stop())
     began = time.monotonic()
     live = changed(parallel=1 if kind == "alone" else 4)
     if kind == "alone":
@@ -379,7 +379,7 @@ def test_an_ask_that_strikes_into_an_async_item_ends_it_at_once() -> None:
 
     async def work(item: Item) -> None:
         if item.index == 3:
-            parts[0].ask()
+            parts[0].stop()
         await asyncio.sleep(10)
 
     began = time.monotonic()

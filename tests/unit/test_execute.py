@@ -59,8 +59,8 @@ def test_nothing_to_roll_back_commits_nothing() -> None:
     [
         ({"before": 1}, "build_param must return a Change or None, not {'before': 1}"),
         ((1, 2), "build_param must return a Change or None, not (1, 2)"),
-        (Change(object(), 1), "what build_param found before does not fit into JSON"),
-        (Change(1, object()), "what build_param gave as after does not fit into JSON"),
+        (Change(object(), 1), "`before` of the Change from build_param does not fit into JSON"),
+        (Change(1, object()), "`after` of the Change from build_param does not fit into JSON"),
         (Change("x" * CAPTURE_LIMIT, 1), f"{CAPTURE_LIMIT + 2} bytes of JSON"),
     ],
 )
@@ -80,7 +80,10 @@ def test_a_result_is_kept_as_json() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("x" * (RESULT_LIMIT - 1), f"{RESULT_LIMIT + 1} bytes of JSON, at most {RESULT_LIMIT}"),
+        (
+            "x" * (RESULT_LIMIT - 1),
+            f"{RESULT_LIMIT + 1} bytes of JSON, the limit is {RESULT_LIMIT}",
+        ),
         ("ä" * (RESULT_LIMIT // 2), f"{RESULT_LIMIT + 2} bytes of JSON"),
         (object(), "does not fit into JSON"),
         ({(1, 2): 3}, "does not fit into JSON"),

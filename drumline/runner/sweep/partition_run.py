@@ -84,8 +84,8 @@ class PartitionRun:
             return EventLoopExecutor(work, parallel)
         return MainThreadExecutor(work) if parallel == 1 else ThreadsExecutor(work, parallel)
 
-    def ask(self) -> None:
-        """The run is to end now."""
+    def stop(self) -> None:
+        """End the run now. Called from a signal handler."""
         self.feeder.abort()
         if self.crew is not None:
             self.crew.abort()
