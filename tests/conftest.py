@@ -4,8 +4,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.mariadb import URL_VARIABLE, MariaDB, fresh_database
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("drumline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("drumline")
 
 
 @pytest.fixture(scope="session")

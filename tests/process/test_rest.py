@@ -67,7 +67,7 @@ def test_the_documents_requests_work_as_they_stand(stack: Stack) -> None:
 
 def test_an_alarm_reaches_its_receiver_who_can_check_it(stack: Stack, receiver: Receiver) -> None:
     known: dict[str, Any] = {}
-    (example,) = blocks("alarms.md", "python")
+    (example,) = blocks("how-to/alarms.md", "python")
     exec(example, known)  # noqa: S102  # our own document
     batch_id = stack.call("batch.submit", batch_name="told", type="demo.noop", count=3)["batch_id"]
     stack.wait_for(lambda: len(receiver.of("batch_id", batch_id)) >= 1, what="the alarm")

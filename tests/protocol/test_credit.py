@@ -144,7 +144,7 @@ class Network(RuleBasedStateMachine):
 
 
 TestNetwork = Network.TestCase
-TestNetwork.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestNetwork.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def outbox_with(*bundles: tuple[int, ...]) -> BundleSender[str]:

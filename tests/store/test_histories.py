@@ -361,7 +361,6 @@ def play(database: Database, examples: int, steps: int) -> None:
             settings=settings(
                 max_examples=examples,
                 stateful_step_count=steps,
-                deadline=None,
                 suppress_health_check=list(HealthCheck),
             ),
         )

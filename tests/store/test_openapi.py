@@ -87,7 +87,6 @@ def test_every_answer_is_as_described(
         max_examples=EXAMPLES,
         derandomize=True,
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(case=operation.as_strategy(generation_mode=mode), meets=st.booleans())

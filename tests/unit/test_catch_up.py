@@ -102,7 +102,7 @@ def test_nothing_missed_nothing_said(mode: CatchUpMode) -> None:
     st.sampled_from(CatchUpMode),
     st.integers(0, 10),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_firing_is_run_or_counted_as_missed(
     until: int, now: int, grace: int, changed: int, mode: CatchUpMode, bound: int
 ) -> None:

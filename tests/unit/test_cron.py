@@ -51,7 +51,7 @@ def never_fires(expression: Expression) -> bool:
 
 
 @given(expressions, st.datetimes(datetime(1971, 1, 1), datetime(2099, 1, 1)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_fires_when_cronsim_and_croniter_do(expression: Expression, start: datetime) -> None:
     assume(len(expression.text) <= 64)
     start = start.replace(tzinfo=UTC)

@@ -117,7 +117,7 @@ by_the_minute = st.builds(
 
 
 @given(by_the_minute, near_a_change, st.integers(-27 * 60, 4 * 60), st.integers(60, 30 * 60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @example(
     Expression(
         ZERO,
@@ -153,7 +153,7 @@ by_the_second = st.builds(
 
 
 @given(by_the_second, near_a_change)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_follows_the_rule_by_the_second(expression: Expression, where: tuple[str, int]) -> None:
     assume(len(expression.text) <= 64)
     zone, change = where
@@ -163,7 +163,7 @@ def test_follows_the_rule_by_the_second(expression: Expression, where: tuple[str
 
 
 @given(items(0, 59), items(0, 23), near_a_change)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_fixed_times_agree_with_cronsim_through_clock_changes(
     minute: Field, hour: Field, where: tuple[str, int]
 ) -> None:
@@ -187,7 +187,7 @@ def test_fixed_times_agree_with_cronsim_through_clock_changes(
     near_a_change,
     st.lists(st.integers(-30 * 3600 * US, 30 * 3600 * US), min_size=3, max_size=3),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_stretch_cut_anywhere_fires_the_same(
     expression: Expression, where: tuple[str, int], cuts: list[int]
 ) -> None:
@@ -323,7 +323,7 @@ def _neighbours(zone: Any) -> Iterator[tuple[int, int]]:
 
 
 @given(st.sampled_from(sorted(zoneinfo.available_timezones())), st.integers(1970, 2080))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @example("Pacific/Apia", 2011)
 @example("Africa/Casablanca", 2024)
 @example("Africa/Monrovia", 1972)

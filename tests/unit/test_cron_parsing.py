@@ -126,7 +126,7 @@ def test_64_characters_are_allowed_and_65_are_not() -> None:
 
 
 @given(st.text(alphabet="0123456789*/?,- LWMON#@\n\x00é", max_size=80))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         cron = CronExpression.parse(text)
@@ -161,7 +161,7 @@ def test_croniter_reads_every_item_as_it_is_meant(index: int, low: int, high: in
 
 @pytest.mark.parametrize("index", [0, 1])
 @given(field=fields(0, 59))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_croniter_reads_seconds_and_minutes_as_they_are_meant(index: int, field: Field) -> None:
     assert frozenset(read_field(index, field.text).values) == field.values
 

@@ -58,7 +58,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(total=st.integers(1, 300), steps=st.lists(STEP, max_size=60))
 def test_every_index_is_run_once_and_the_start_is_honest(total: int, steps: list[Any]) -> None:
     fed, clock = feeder(total)

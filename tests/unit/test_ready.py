@@ -83,7 +83,7 @@ class QueueAndModel(RuleBasedStateMachine):
 
 
 TestQueueAndModel = QueueAndModel.TestCase
-TestQueueAndModel.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestQueueAndModel.settings = settings(max_examples=50, stateful_step_count=30)
 
 
 def test_what_is_queued_is_not_queued_twice() -> None:

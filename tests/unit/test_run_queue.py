@@ -136,4 +136,4 @@ class ReplacingJob(Job):
 TestQueueingJob = QueueingJob.TestCase
 TestReplacingJob = ReplacingJob.TestCase
 for case in (TestQueueingJob, TestReplacingJob):
-    case.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+    case.settings = settings(max_examples=60, stateful_step_count=25)

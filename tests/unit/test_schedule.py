@@ -133,7 +133,7 @@ def test_daily_times_follow_the_rule_for_clock_changes() -> None:
     st.sampled_from(["UTC", "Europe/Berlin", "America/Havana", "Pacific/Apia"]),
     st.integers(us("2011-12-20"), us("2012-12-01")),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_daily_time_is_the_cron_expression_that_says_the_same(
     time: int, zone: str, start: int
 ) -> None:
@@ -206,7 +206,7 @@ def test_a_start_in_the_far_future_is_found() -> None:
     st.integers(0, 30_000 * US),
     st.integers(0, 12),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_tally_is_what_counting_gives(text: str, after: int, length: int, keep: int) -> None:
     schedule = Schedule.parse(text, "Europe/Berlin")
     start = us("2024-10-26") + after

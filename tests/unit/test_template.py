@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.etree import ElementTree
 
@@ -260,6 +261,7 @@ def test_no_value_starts_another_header(parts: list[str], values: SlotValues) ->
     st.fixed_dictionaries(dict.fromkeys(SLOT_NAMES, NASTY)),
 )
 @example(["{{run_id}}", "?", "a=", "{{run_id}}"], dict.fromkeys(SLOT_NAMES, "/../?#&="))
+@example(["?", "{{run_id}}"], dict.fromkeys(SLOT_NAMES, ""))
 def test_no_value_changes_the_structure_of_a_url(parts: list[str], values: SlotValues) -> None:
     template = parse_url("http://host.example:81/" + "".join(parts), "url")
     plain = urlsplit(template.origin + template.path.render(dict.fromkeys(SLOT_NAMES, "v")))
@@ -274,8 +276,7 @@ def test_no_value_changes_the_structure_of_a_url(parts: list[str], values: SlotV
     assert url.path.count("/") == plain.path.count("/")
     dots = [part for part in plain.path.split("/") if part in (".", "..")]
     assert [part for part in unquote_dots(url.path) if part in (".", "..")] == dots
-    pairs = parse_qsl(url.query, keep_blank_values=True)
-    assert len(pairs) == len(parse_qsl(plain.query, keep_blank_values=True))
+    assert re.sub("[^&=]", "", url.query) == re.sub("[^&=]", "", plain.query)
 
 
 def unquote_dots(path: str) -> list[str]:

@@ -14,7 +14,7 @@ from drumline.domain.sweeps.partition import Checkpoint
 from drumline.domain.sweeps.window import Window
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     retries=st.integers(0, 2),
     size=st.integers(1, 40),

@@ -23,7 +23,6 @@ MOVES = st.lists(
 
 @settings(
     max_examples=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(moves=MOVES)
