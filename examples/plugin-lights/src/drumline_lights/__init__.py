@@ -1,1 +1,1 @@
-"""An example plug-in for Drumline: switches and dims lights, and can undo it."""
+"""An example plug-in for Drumline: switches and dims lights, with rollback."""

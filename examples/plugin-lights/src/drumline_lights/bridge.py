@@ -1,6 +1,6 @@
 """The lights: a folder with a small JSON file for each of them.
 
-In a plug-in of your own, this is the client of the system that you drive.
+In a plug-in of your own, this is the client of the system that it changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read(name: str) -> Light:
 
 
 def write(name: str, light: Light) -> None:
-    """Whole or not at all: who reads meanwhile sees the old light or the new one."""
+    """Atomic: a reader sees the old state or the new one."""
     new = _path(name).with_suffix(".new")
     new.write_bytes(msgspec.json.encode(light))
     new.replace(_path(name))
@@ -36,7 +36,7 @@ def write(name: str, light: Light) -> None:
 
 def _path(name: str) -> Path:
     if not name or "/" in name or name.startswith("."):
-        raise NoSuchLight(f"{name!r} is no name of a light")
+        raise NoSuchLight(f"{name!r} is not the name of a light")
     return _folder() / f"{name}.json"
 
 

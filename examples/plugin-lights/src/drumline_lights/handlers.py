@@ -13,19 +13,19 @@ from drumline_lights.bridge import Light
 
 
 class Lights(Handler):
-    """What all batch types share: look, compare, change, change back."""
+    """What all batch types share: read the light, compare, change it, restore it."""
 
     def wanted(self, task: Task, light: Light) -> Light:
-        """What the task makes of a light."""
+        """The state of a light after the task."""
         raise NotImplementedError
 
     def build_param(self, task: Task) -> Change:
-        """Called once, before anything is changed; what it returns is kept for a rollback."""
+        """The state before and after the change; Drumline keeps both for a rollback."""
         light = bridge.read(name_of(task))
         return Change(before=light, after=self.wanted(task, light))
 
     def is_finished(self, task: Task) -> bool:
-        """Already so? An attempt that died after it had changed the light is not repeated."""
+        """Whether an earlier attempt, which did not end normally, has changed the light."""
         return bridge.read(name_of(task)) == light_from(task.after_update)
 
     def rollback(self, task: Task) -> None:
@@ -45,7 +45,7 @@ class Switch(Lights):
 
 
 class DimParam(msgspec.Struct, forbid_unknown_fields=True):
-    """A submission that does not fit is refused, with the field and the line of the file."""
+    """A submission with a wrong param is refused; the error names the field and the line."""
 
     level: Annotated[int, Meta(ge=1, le=100, description="Percent of full brightness.")]
 
@@ -64,7 +64,7 @@ class Dim(Lights):
         light = bridge.read(name_of(task))
         steps = 0
         while light.level != goal.level:
-            # Read again what is there, not what is remembered: a rerun goes on where it stopped.
+            # From the present level: an attempt that runs again continues where it stopped.
             nearer = light.level + (1 if light.level < goal.level else -1)
             light = Light(on=goal.on, level=nearer)
             bridge.write(name_of(task), light)
@@ -77,7 +77,7 @@ def name_of(task: Task) -> str:
 
 
 def light_from(captured: Any) -> Light:
-    """What was captured comes back as plain JSON."""
+    """A captured state is plain JSON when it is read back."""
     return msgspec.convert(captured, Light)
 
 
