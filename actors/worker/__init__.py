@@ -1,1 +1,1 @@
-"""A worker: the keeper, and what it is made of."""
+"""The worker process: the keeper and its parts."""

@@ -1,7 +1,7 @@
-"""A thread for the database, so that a loop with deadlines to hold never waits for it.
+"""A thread for database work, so that the keeper's loop never waits for the database.
 
-Jobs run one after the other. A database that is away is waited for: a write whose fate is
-unknown must be asked about until there is an answer.
+Jobs run in order. While the database is unavailable a job is retried without end: a write of
+unknown outcome has to be checked until there is an answer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-AWAY_SECONDS = 0.25
+RETRY_SECONDS = 0.25
 
 
 class DatabaseThread:
-    """Runs jobs in order and hands their results to the loop."""
+    """Runs jobs in order and passes their results to the loop."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -34,27 +34,28 @@ class DatabaseThread:
         self._thread = threading.Thread(target=self._run, name="database", daemon=True)
         self._thread.start()
         self.waiting = 0
+        """Jobs whose callback has not been called."""
 
     def submit(
         self,
         work: Callable[[], T],
-        then: Callable[[T], object],
+        succeeded: Callable[[T], object],
         failed: Callable[[Exception], object],
     ) -> None:
-        """Do the work in the thread; call `then` or `failed` in the loop."""
+        """Run `work` in the thread, then call `succeeded` or `failed` in the loop."""
         self.waiting += 1
 
         def job() -> None:
             try:
-                result = _persistently(work)
+                result = _until_available(work)
             except Exception as error:
-                self._loop.post(lambda caught=error: self._over(lambda: failed(caught)))  # type: ignore[misc]
+                self._loop.post(lambda caught=error: self._call(lambda: failed(caught)))  # type: ignore[misc]
             else:
-                self._loop.post(lambda: self._over(lambda: then(result)))
+                self._loop.post(lambda: self._call(lambda: succeeded(result)))
 
         self._jobs.put(job)
 
-    def _over(self, callback: Callable[[], object]) -> None:
+    def _call(self, callback: Callable[[], object]) -> None:
         self.waiting -= 1
         callback()
 
@@ -63,11 +64,11 @@ class DatabaseThread:
             self._jobs.get()()
 
 
-def _persistently(work: Callable[[], T]) -> T:
+def _until_available(work: Callable[[], T]) -> T:
     while True:
         try:
             return work()
         except StoreUnavailable as error:
-            log.warning("The database is away; waiting for it.", action="store_unavailable",
+            log.warning("Database unavailable; will retry", action="store_unavailable",
                         error=str(error))  # fmt: skip
-            time.sleep(AWAY_SECONDS * random.uniform(1, 2))
+            time.sleep(RETRY_SECONDS * random.uniform(1, 2))

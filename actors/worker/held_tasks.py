@@ -1,8 +1,8 @@
-"""A keeper's ledger: what it has acquired and not yet released, and the writes in between.
+"""The tasks that a keeper has acquired and not yet released, and the writes that do both.
 
-Whatever comes while a commit is on its way goes into the next one, so the busier the database is,
-the larger the groups are. Runs that are over are released when nothing is left to run, when there
-are enough, or after some milliseconds: the longer, the more is still under way.
+Tasks that arrive or end during a commit are written with the next one, so a busier database gets
+larger groups. Finished runs are released when no task is left to run, when enough have finished,
+or after a few milliseconds; the more tasks are running, the longer that wait is.
 """
 
 from __future__ import annotations
@@ -31,259 +31,248 @@ from protocol.messages import Timing
 
 log = structlog.get_logger()
 
-FLUSH_SECONDS = 0.005
-FLUSH_SECONDS_EACH = 0.0001
-"""For each run that is still under way."""
-FLUSH_SECONDS_MOST = 0.05
+RELEASE_SECONDS = 0.005
+RELEASE_SECONDS_PER_TASK = 0.0001
+"""Added to the wait for each task that is still running."""
+MAX_RELEASE_SECONDS = 0.05
+GIVEN_BACK = RunOutcome(RunEnd.GIVEN_BACK)
 
 
 @dataclass(slots=True)
 class HeldTask:
     """A task this keeper has acquired and not yet released."""
 
-    due: DueTask
+    task: DueTask
     handler: HandlerSpec
     started_at: int
     seconds: float = 0.0
+    outcome: RunOutcome = GIVEN_BACK
 
 
-@dataclass(slots=True)
-class EndedRun:
-    """A run that is over, waiting to be written."""
-
-    hold: HeldTask
-    outcome: RunOutcome
-
-
-Report = Callable[[Sequence[int], int, Sequence[Timing]], None]
-"""Told which tasks have left our hands, how many of them ran, and how long they took."""
+ReportReleased = Callable[[Sequence[int], int, Sequence[Timing]], None]
+"""Called with the tasks that are no longer held, how many of them ran, and their run times."""
 
 
 class HeldTasks:
-    """One keeper's; cleared when it begins a new incarnation."""
+    """The held tasks of one keeper; cleared when it registers again."""
 
     def __init__(
         self,
         settings: Settings,
-        name: str,
+        worker: str,
         loop: EventLoop,
         database: Database,
-        thread: DatabaseThread,
-        report: Report,
-        acquired: Callable[[Sequence[DueTask]], None],
-        not_acquired: Callable[[Exception], None],
+        database_thread: DatabaseThread,
+        report_released: ReportReleased,
+        on_acquired: Callable[[Sequence[DueTask]], None],
+        on_acquire_failed: Callable[[Exception], None],
     ) -> None:
         self.settings = settings
-        self.name = name
+        self.worker = worker
         self.loop = loop
         self.database = database
-        self.thread = thread
-        self.report = report
-        self.acquired = acquired
-        self.not_acquired = not_acquired
+        self.database_thread = database_thread
+        self.report_released = report_released
+        self.on_acquired = on_acquired
+        self.on_acquire_failed = on_acquire_failed
         self.limits = RetryLimits(settings.timeout_retries, settings.deaths_allowed)
         self.keeper_id = 0
         self.callback_key = b""
         self.manifest: dict[str, HandlerSpec] = {}
-        self.holds: dict[int, HeldTask] = {}
-        self.endings: list[EndedRun] = []
-        self.at_database: dict[int, DueTask] = {}
-        self.wanted: list[DueTask] = []
+        self.running: dict[int, HeldTask] = {}
+        """Acquired tasks whose run has not finished, started or not."""
+        self.finished: list[HeldTask] = []
+        """Tasks whose run is over, for the next release."""
+        self.being_written: dict[int, DueTask] = {}
+        """Tasks of which an acquire or a release is waiting for the database."""
+        self.to_acquire: list[DueTask] = []
         self.acquiring = False
-        self.releasing = 0
-        self.flush_timer: Timer | None = None
+        self.releases = 0
+        """Releases that wait for the database."""
+        self.release_timer: Timer | None = None
 
-    def held_ids(self) -> tuple[int, ...]:
-        """Everything that is in our hands in one way or another."""
-        return (*self.at_database, *self.holds, *(e.hold.due.id for e in self.endings))
+    def ids(self) -> tuple[int, ...]:
+        """Every task that this keeper holds, is acquiring, or is releasing."""
+        return (*self.being_written, *self.running, *(held.task.id for held in self.finished))
 
-    def held_parts(self) -> tuple[int, ...]:
+    def partition_ids(self) -> tuple[int, ...]:
         """Those of them that are partitions of sweeps."""
-        dues = [*self.at_database.values(), *(hold.due for hold in self.holds.values())]
-        dues += [ending.hold.due for ending in self.endings]
-        return tuple(due.id for due in dues if due.target_type == PARTITION_TARGET_TYPE)
+        tasks = [*self.being_written.values(), *(held.task for held in self.running.values())]
+        tasks += [held.task for held in self.finished]
+        return tuple(task.id for task in tasks if task.target_type == PARTITION_TARGET_TYPE)
 
     def is_empty(self) -> bool:
-        return not (self.holds or self.endings or self.at_database)
+        return not (self.running or self.finished or self.being_written)
 
     def clear(self) -> int:
-        """Drop everything: it belongs to others now. Returns how many runs that were."""
-        lost = len(self.holds) + len(self.endings)
-        self.holds.clear()
-        self.endings.clear()
-        self._back_from_database(self.wanted)
-        self.wanted.clear()
-        return lost
+        """Drop every task: they belong to other keepers. Returns how many had been acquired."""
+        dropped = len(self.running) + len(self.finished)
+        self.running.clear()
+        self.finished.clear()
+        self._written(self.to_acquire)
+        self.to_acquire.clear()
+        return dropped
 
     # --- acquire ---------------------------------------------------------------------------------
 
-    def acquire(self, dues: Sequence[DueTask]) -> None:
-        """Take what can be taken of these, and call back with it."""
-        self.at_database.update((due.id, due) for due in dues)
-        self.wanted += dues
+    def acquire(self, tasks: Sequence[DueTask]) -> None:
+        """Acquire as many of these tasks as possible, then call `on_acquired` with them."""
+        self.being_written.update((task.id, task) for task in tasks)
+        self.to_acquire += tasks
         if not self.acquiring:
             self._acquire()
 
     def _acquire(self) -> None:
-        dues, self.wanted = self.wanted, []
-        self.acquiring = bool(dues)
-        if not dues:
+        tasks, self.to_acquire = self.to_acquire, []
+        self.acquiring = bool(tasks)
+        if not tasks:
             return
         keeper_id = self.keeper_id
 
-        def over(won: Sequence[DueTask]) -> None:
-            self._back_from_database(dues)
+        def succeeded(acquired: Sequence[DueTask]) -> None:
+            self._written(tasks)
             now = self.database.now()
-            for due in won:
-                self.holds[due.id] = HeldTask(due, self.manifest[due.key], now)
-            lost = {due.id for due in dues} - {due.id for due in won}
+            for task in acquired:
+                self.running[task.id] = HeldTask(task, self.manifest[task.key], now)
+            lost = {task.id for task in tasks} - {task.id for task in acquired}
             if lost:
-                self.report(sorted(lost), 0, ())
-            self.acquired(won)
+                self.report_released(sorted(lost), 0, ())
+            self.on_acquired(acquired)
             self._acquire()
 
-        def refused(error: Exception) -> None:
-            self._back_from_database(dues)
-            self.report([due.id for due in dues], 0, ())
-            self.not_acquired(error)
+        def failed(error: Exception) -> None:
+            self._written(tasks)
+            self.report_released([task.id for task in tasks], 0, ())
+            self.on_acquire_failed(error)
             self._acquire()
 
-        self.thread.submit(lambda: runs.acquire(self.database, keeper_id, dues), over, refused)
+        self.database_thread.submit(
+            lambda: runs.acquire(self.database, keeper_id, tasks), succeeded, failed
+        )
 
-    def _back_from_database(self, dues: Sequence[DueTask]) -> None:
-        for due in dues:
-            self.at_database.pop(due.id, None)
+    def _written(self, tasks: Sequence[DueTask]) -> None:
+        for task in tasks:
+            self.being_written.pop(task.id, None)
 
     # --- release ---------------------------------------------------------------------------------
 
-    def ended(self, task_id: int, outcome: RunOutcome) -> None:
-        """A run is over: it will be written with the next group."""
-        hold = self.holds.pop(task_id, None)
-        if hold is None:
+    def finish(self, task_id: int, outcome: RunOutcome) -> None:
+        """A run is over: its outcome is written with the next group."""
+        held = self.running.pop(task_id, None)
+        if held is None:
             return
-        self.endings.append(EndedRun(hold, outcome))
-        if not self.holds or len(self.endings) >= self.settings.bundle_max:
-            self.flush()
-        elif self.flush_timer is None:
-            patience = max(FLUSH_SECONDS, FLUSH_SECONDS_EACH * len(self.holds))
-            self.flush_timer = self.loop.call_later(min(patience, FLUSH_SECONDS_MOST), self.flush)
+        held.outcome = outcome
+        self.finished.append(held)
+        if not self.running or len(self.finished) >= self.settings.bundle_max:
+            self.release()
+        elif self.release_timer is None:
+            wait = max(RELEASE_SECONDS, RELEASE_SECONDS_PER_TASK * len(self.running))
+            self.release_timer = self.loop.call_later(min(wait, MAX_RELEASE_SECONDS), self.release)
 
     def give_back(self, task_ids: Sequence[int]) -> None:
         for task_id in task_ids:
-            self.ended(task_id, RunOutcome(RunEnd.GIVEN_BACK))
+            self.finish(task_id, GIVEN_BACK)
 
-    def flush(self) -> None:
-        if self.flush_timer is not None:
-            self.flush_timer.cancel()
-            self.flush_timer = None
-        if self.endings and not self.releasing:
-            group, self.endings = self.endings, []
-            self.at_database.update((e.hold.due.id, e.hold.due) for e in group)
+    def release(self) -> None:
+        """Write the outcomes of all finished runs, unless a release is under way."""
+        if self.release_timer is not None:
+            self.release_timer.cancel()
+            self.release_timer = None
+        if self.finished and not self.releases:
+            group, self.finished = self.finished, []
+            self.being_written.update((held.task.id, held.task) for held in group)
             self._release(group)
 
-    def _release(self, group: list[EndedRun]) -> None:
-        self.releasing += 1
+    def _release(self, group: list[HeldTask]) -> None:
+        self.releases += 1
         keeper_id = self.keeper_id
-        ended = [self._as_row(ending) for ending in group]
-        waiting = [run.id for run in ended if run.outcome.end is RunEnd.WAITING]
+        finished = [self._finished_run(held) for held in group]
+        waiting = [run.id for run in finished if run.outcome.end is RunEnd.WAITING]
 
-        def work() -> list[int]:
-            lost = runs.release(self.database, keeper_id, ended, self.limits, random.random())
+        def write() -> list[int]:
+            lost = runs.release(self.database, keeper_id, finished, self.limits, random.random())
             if waiting:
-                self._settle_early(waiting)
+                self._settle_early_callbacks(waiting)
             return lost
 
-        def over(write_down: Callable[[], None]) -> None:
-            self.releasing -= 1
-            write_down()
-            self.flush()
+        def over(follow_up: Callable[[], None]) -> None:
+            self.releases -= 1
+            follow_up()
+            self.release()
 
-        self.thread.submit(
-            work,
+        self.database_thread.submit(
+            write,
             lambda lost: over(lambda: self._released(group, lost)),
             lambda error: over(lambda: self._not_released(group, error)),
         )
 
-    def _settle_early(self, waiting: list[int]) -> None:
-        """Callbacks may have come before the runs began to wait for them."""
+    def _settle_early_callbacks(self, waiting: list[int]) -> None:
+        """A callback may have come before its run began to wait for it."""
         try:
             callbacks.settle_kept(self.database, waiting, self.limits)
-        except DrumlineError as error:  # the reaper does it then, a moment later
-            log.warning(
-                "Early callbacks could not be settled.", action="settle_failed", error=str(error)
-            )
+        except DrumlineError as error:  # the reaper settles them a moment later
+            log.warning("Early callbacks not settled", action="settle_failed", error=str(error))
 
-    def _as_row(self, ending: EndedRun) -> FinishedRun:
-        due = ending.hold.due
+    def _finished_run(self, held: HeldTask) -> FinishedRun:
+        task = held.task
         return FinishedRun(
-            id=due.id,
-            fence=due.fence,
-            status=ACQUIRED[due.status],
-            batch_id=due.batch_id,
-            attempt=due.attempt + 1,
-            retry_time=due.retry_time,
-            failures=due.failures,
-            deaths=due.deaths,
-            due_at=due.due_at,
-            retry=due.retry,
-            is_job_run=due.job_id is not None,
-            outcome=ending.outcome,
-            handler=ending.hold.handler,
-            worker=self.name,
-            started_at=ending.hold.started_at,
+            id=task.id,
+            fence=task.fence,
+            status=ACQUIRED[task.status],
+            batch_id=task.batch_id,
+            attempt=task.attempt + 1,
+            retry_time=task.retry_time,
+            failures=task.failures,
+            deaths=task.deaths,
+            due_at=task.due_at,
+            retry=task.retry,
+            is_job_run=task.job_id is not None,
+            outcome=held.outcome,
+            handler=held.handler,
+            worker=self.worker,
+            started_at=held.started_at,
         )
 
-    def _released(self, group: list[EndedRun], lost: Sequence[int]) -> None:
+    def _released(self, group: list[HeldTask], lost: Sequence[int]) -> None:
         if lost:
             metrics.fenced.inc(len(lost))
-            log.warning(
-                "Writes of runs that are no longer ours were refused.",
-                action="fenced",
-                task_ids=list(lost),
-            )
-        ids = [ending.hold.due.id for ending in group]
-        self._back_from_database([ending.hold.due for ending in group])
-        ran = [ending for ending in group if ending.outcome.end is not RunEnd.GIVEN_BACK]
-        _count(group, ran)
-        timings: dict[str, list[float]] = {}
-        for ending in ran:
-            timings.setdefault(ending.hold.due.key, []).append(ending.hold.seconds)
-        self.report(
-            ids, len(ran), [Timing(key, len(spent), sum(spent)) for key, spent in timings.items()]
-        )
+            log.warning("Outcomes refused: the tasks belong to other keepers", action="fenced",
+                        task_ids=list(lost))  # fmt: skip
+        self._written([held.task for held in group])
+        ran = [held for held in group if held.outcome.end is not RunEnd.GIVEN_BACK]
+        _count_runs(group, ran)
+        seconds: dict[str, list[float]] = {}
+        for held in ran:
+            seconds.setdefault(held.task.key, []).append(held.seconds)
+        timings = [Timing(key, len(each), sum(each)) for key, each in seconds.items()]
+        self.report_released([held.task.id for held in group], len(ran), timings)
 
-    def _not_released(self, group: list[EndedRun], error: Exception) -> None:
-        """The database refuses the group: halve it, so that one bad result takes no other along."""
+    def _not_released(self, group: list[HeldTask], error: Exception) -> None:
+        """The database refuses the group: bisect it, so that one bad result affects no other."""
         if len(group) > 1:
             middle = len(group) // 2
             self._release(group[:middle])
             self._release(group[middle:])
             return
-        ending = group[0]
-        log.error(
-            "A result could not be stored.",
-            action="release_failed",
-            task_id=ending.hold.due.id,
-            error=str(error),
-        )
+        (held,) = group
+        log.error("Outcome could not be stored", action="release_failed", task_id=held.task.id,
+                  error=str(error))  # fmt: skip
         refused = RunOutcome(RunEnd.ERROR, info=f"the outcome could not be stored: {error}"[:500])
-        if ending.outcome == refused:
-            self._back_from_database([ending.hold.due])  # the look for strays gives it back
+        if held.outcome == refused:
+            self._written([held.task])  # the check for untracked tasks gives it back
         else:
-            self._release([EndedRun(ending.hold, refused)])
+            held.outcome = refused
+            self._release([held])
 
 
-def _count(group: Sequence[EndedRun], ran: Sequence[EndedRun]) -> None:
-    """Metrics in bulk: one call a kind of run, not one a run."""
-    ends = Counter(
-        (ending.hold.due.env or "", ending.hold.due.type, ending.outcome.end.value)
-        for ending in group
-    )
+def _count_runs(group: Sequence[HeldTask], ran: Sequence[HeldTask]) -> None:
+    """Add to the metrics: one call per kind of run is cheaper than one per run."""
+    ends = Counter((held.task.env or "", held.task.type, held.outcome.end.value) for held in group)
     for labels, n in ends.items():
         metrics.tasks.labels(*labels).inc(n)
     seconds: dict[tuple[str, str], float] = {}
-    for ending in ran:
-        where = (ending.hold.due.env or "", ending.hold.due.type)
-        seconds[where] = seconds.get(where, 0.0) + ending.hold.seconds
+    for held in ran:
+        where = (held.task.env or "", held.task.type)
+        seconds[where] = seconds.get(where, 0.0) + held.seconds
     for where, spent in seconds.items():
         metrics.execution_seconds.labels(*where).inc(spent)

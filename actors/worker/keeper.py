@@ -1,7 +1,7 @@
-"""The keeper: a worker's half that acquires, beats, and releases. It runs no user code.
+"""The keeper: the worker's main process, which acquires tasks, sends heartbeats, and releases.
 
-The database is reached through a thread of its own, the user's code runs in a process of its
-own, so nothing that either of them does can keep this loop from beating, killing and draining.
+Database work runs in a thread and user code in the runner process, so neither can keep this loop
+from heartbeats, kills and draining.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -48,51 +49,66 @@ from protocol.messages import (
 log = structlog.get_logger()
 
 LEAVE_SECONDS = 0.05
-CRASH_SECONDS = 1.0
-STRAYS_EVERY = 5
-"""Every so many beats the keeper compares what it owns in the database with what it holds."""
+RESTART_SECONDS = 1.0
+OWNED_EVERY = 5
+"""One heartbeat in this many compares the tasks owned in the database with the held tasks."""
+
+
+class HeartbeatAnswer(NamedTuple):
+    """What the keeper reads in the transaction of its heartbeat."""
+
+    stops: list[tuple[int, int]]
+    """The id and fence of each run that an operator wants killed."""
+    alone: bool
+    """No keeper of another node could take over this keeper's tasks."""
+    owned: set[int]
+    """The tasks that this keeper owns; empty in most heartbeats."""
 
 
 class Keeper:
-    """One incarnation after the other, until it is drained."""
+    """One worker: an incarnation after the other, until it is drained."""
 
     def __init__(self, settings: Settings, name: str, loop: EventLoop, database: Database) -> None:
         self.settings = settings
         self.name = name
         self.loop = loop
         self.database = database
-        self.thread = DatabaseThread(loop)
-        self.ledger = HeldTasks(
-            settings, name, loop, database, self.thread,
-            self.tell_done, self.acquired, self.not_acquired,
+        self.database_thread = DatabaseThread(loop)
+        self.held_tasks = HeldTasks(
+            settings, name, loop, database, self.database_thread,
+            self.report_released, self.tasks_acquired, self.acquire_failed,
         )  # fmt: skip
-        self.bench = RunnerSupervisor(settings, loop, self.ledger, self.runner_ready)
-        self.link: DispatcherConnection | None = None
-        self.inbox = BundleReceiver()
+        self.runner_supervisor = RunnerSupervisor(
+            settings, loop, self.held_tasks, self.runner_ready
+        )
+        self.dispatcher: DispatcherConnection | None = None
+        self.bundles = BundleReceiver()
         self.alone = True
-        self.beat_sent = loop.now()
-        self.beats = 0
-        self.strays: set[int] = set()
+        self.last_heartbeat = loop.now()
+        """When the last heartbeat was sent that reached the database."""
+        self.heartbeats = 0
+        self.untracked: set[int] = set()
+        """Tasks that were owned in the database and not held, at the last comparison."""
         self.draining = False
-        self.leaving: Timer | None = None
+        self.leave_timer: Timer | None = None
         loop.on_signal(signal.SIGTERM, self.drain)
-        loop.on_signal(signal.SIGCHLD, self.bench.child_died)
-        loop.call_every(settings.heartbeat_interval, self.beat)
+        loop.on_signal(signal.SIGCHLD, self.runner_supervisor.reap_children)
+        loop.call_every(settings.heartbeat_interval, self.heartbeat)
         self.register()
 
     @property
     def id(self) -> int:
-        """The incarnation's id; 0 while there is none."""
-        return self.ledger.keeper_id
+        """The incarnation's id; 0 while the keeper is not registered."""
+        return self.held_tasks.keeper_id
 
-    # --- birth -----------------------------------------------------------------------------------
+    # --- registration ----------------------------------------------------------------------------
 
     def register(self) -> None:
-        """Become a new incarnation, with a new runner."""
+        """Insert the row of a new incarnation; it gets a new runner."""
 
         def work() -> int:
             schema.require(self.database)
-            self.ledger.callback_key = callbacks.secret_key(self.database)
+            self.held_tasks.callback_key = callbacks.secret_key(self.database)
             return self.database.write(
                 partial(
                     keepers.register,
@@ -104,46 +120,46 @@ class Keeper:
                 )
             )
 
-        self.thread.submit(work, self.registered, self.crash)
+        self.database_thread.submit(work, self.registered, self.start_failed)
 
     def registered(self, keeper_id: int) -> None:
-        self.ledger.keeper_id = keeper_id
-        self.beat_sent = self.loop.now()
+        self.held_tasks.keeper_id = keeper_id
+        self.last_heartbeat = self.loop.now()
         structlog.contextvars.bind_contextvars(keeper=keeper_id)
-        log.info("The keeper is registered.", action="registered")
-        self.bench.start()
+        log.info("Keeper registered", action="registered")
+        self.runner_supervisor.start()
 
     def runner_ready(self, frame: frames.RunnerReady) -> None:
-        """The runner has imported the handlers: announce them, then offer to work."""
-        if self.link is not None:
+        """The runner has imported the handlers: store their specs, then connect."""
+        if self.dispatcher is not None:
             return
         region = self.settings.region
-        self.thread.submit(
+        self.database_thread.submit(
             lambda: self.database.write(lambda tx: handlers.announce(tx, region, frame.manifest)),
             lambda _: self.connect(),
-            self.crash,
+            self.start_failed,
         )
 
     def connect(self) -> None:
-        self.link = DispatcherConnection(
+        self.dispatcher = DispatcherConnection(
             self.loop,
             self.settings.endpoint("dispatcher"),
-            registration=self.hello,
+            registration=self.registration,
             receive=self.receive,
-            heartbeat=self.link_beat,
-            on_registered=self.connected,
+            heartbeat=self.dispatcher_heartbeat,
+            on_registered=self.reset_bundles,
         )
-        log.info("The worker is ready.", action="ready", handlers=len(self.ledger.manifest))
+        log.info("Worker ready", action="ready", handlers=len(self.held_tasks.manifest))
 
-    def crash(self, error: Exception) -> None:
-        """Nothing can be done without this: end, and let the supervisor start us again."""
-        log.error("The worker cannot start.", action="start_failed", error=str(error))
-        self.loop.call_later(CRASH_SECONDS, self.loop.stop)
+    def start_failed(self, error: Exception) -> None:
+        """End the process; supervisord starts it again."""
+        log.error("Worker cannot start", action="start_failed", error=str(error))
+        self.loop.call_later(RESTART_SECONDS, self.loop.stop)
 
     # --- the dispatcher --------------------------------------------------------------------------
 
-    def hello(self) -> Register:
-        manifest = () if self.draining else self.ledger.manifest.items()
+    def registration(self) -> Register:
+        manifest = () if self.draining else self.held_tasks.manifest.items()
         return Register(
             kind="worker",
             name=self.name,
@@ -153,179 +169,179 @@ class Keeper:
                 HandlerSummary(key, spec.is_async, spec.sweep is not None) for key, spec in manifest
             ),
             async_slots=self.settings.async_slots,
-            held=self.ledger.held_ids(),
-            held_partitions=self.ledger.held_parts(),
+            held=self.held_tasks.ids(),
+            held_partitions=self.held_tasks.partition_ids(),
         )
 
-    def connected(self) -> None:
-        self.inbox = BundleReceiver()
+    def reset_bundles(self) -> None:
+        """Registered: the dispatcher numbers its bundles from 1."""
+        self.bundles = BundleReceiver()
 
-    def link_beat(self) -> Heartbeat:
-        return Heartbeat(self.inbox.received, self.ledger.held_ids(), tuple(self.bench.long_runs()))
+    def dispatcher_heartbeat(self) -> Heartbeat:
+        long_runs = tuple(self.runner_supervisor.long_runs())
+        return Heartbeat(self.bundles.received, self.held_tasks.ids(), long_runs)
 
-    def tell_done(self, ids: Sequence[int], finished: int, timings: Sequence[Timing]) -> None:
-        if self.link is not None:
-            self.link.send(TasksReleased(self.inbox.received, tuple(ids), finished, tuple(timings)))
+    def report_released(
+        self, task_ids: Sequence[int], finished: int, timings: Sequence[Timing]
+    ) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.send(
+                TasksReleased(self.bundles.received, tuple(task_ids), finished, tuple(timings))
+            )
 
     def receive(self, message: AnyMessage) -> None:
         match message:
             case Bundle():
-                self.bundle(message)
+                self.accept_bundle(message)
             case Kill():
                 self.kill(message)
             case Drain():
                 self.drain()
             case _:
-                log.warning(
-                    "An unexpected message was ignored.",
-                    action="unexpected_message",
-                    message=type(message).__name__,
-                )
+                log.warning("Unexpected message ignored", action="unexpected_message",
+                            message=type(message).__name__)  # fmt: skip
 
-    def bundle(self, message: Bundle) -> None:
-        if self.inbox.accept(message.number) and not self.draining and self.id:
-            # What we hold already may come again from a dispatcher that did not know it: to acquire
-            # would find it ours, as after a commit whose answer got lost, and start it twice.
-            held = set(self.ledger.held_ids())
-            fresh = [due for due in message.tasks if due.id not in held]
-            dues = [due for due in fresh if due.key in self.ledger.manifest]
-            self.ledger.acquire(dues)
+    def accept_bundle(self, bundle: Bundle) -> None:
+        if self.bundles.accept(bundle.number) and not self.draining and self.id:
+            # A restarted dispatcher may send a task that is held already. Acquiring it would find
+            # it owned by this keeper, as after a commit of unknown outcome, and start it twice.
+            held = set(self.held_tasks.ids())
+            unheld = [task for task in bundle.tasks if task.id not in held]
+            manifest = self.held_tasks.manifest
+            self.held_tasks.acquire([task for task in unheld if task.key in manifest])
 
-    def acquired(self, won: Sequence[DueTask]) -> None:
+    def tasks_acquired(self, tasks: Sequence[DueTask]) -> None:
         if self.draining:
-            self.ledger.give_back([due.id for due in won])
+            self.held_tasks.give_back([task.id for task in tasks])
         else:
-            self.bench.hand(won)
+            self.runner_supervisor.run_tasks(tasks)
 
-    def not_acquired(self, error: Exception) -> None:
+    def acquire_failed(self, error: Exception) -> None:
         if isinstance(error, KeeperDead):
-            self.reborn()
+            self.register_again()
         else:
-            log.error("A bundle could not be acquired.", action="acquire_failed", error=str(error))
+            log.error("Bundle could not be acquired", action="acquire_failed", error=str(error))
 
     def kill(self, message: Kill) -> None:
-        hold = self.ledger.holds.get(message.task_id)
-        if hold is not None and message.fence in (0, hold.due.fence):
+        held = self.held_tasks.running.get(message.task_id)
+        if held is not None and message.fence in (0, held.task.fence):
             end = RunEnd.TIMEOUT if message.reason == "timeout" else RunEnd.KILLED
-            self.bench.stop(message.task_id, end)
+            self.runner_supervisor.stop_run(message.task_id, end)
 
     # --- the lease -------------------------------------------------------------------------------
 
-    def beat(self) -> None:
-        """Raise our counter, and hear what is to be stopped."""
+    def heartbeat(self) -> None:
+        """Raise the keeper's counter, and read in the same transaction what is to be stopped."""
         if not self.id:
             return
-        if not self.alone and self.loop.now() - self.beat_sent > self.settings.lease:
-            self.lapse()
-        if self.thread.waiting > 2:
-            return  # it is behind; another beat would only wait there too
+        if not self.alone and self.loop.now() - self.last_heartbeat > self.settings.lease:
+            self.stop_before_takeover()
+        if self.database_thread.waiting > 2:
+            return  # another heartbeat would only wait behind those jobs
         sent, keeper_id, region = self.loop.now(), self.id, self.settings.region
-        self.beats += 1
-        look = self.beats % STRAYS_EVERY == 0
+        self.heartbeats += 1
+        compare = self.heartbeats % OWNED_EVERY == 0
 
-        def work(tx: Tx) -> tuple[list[tuple[int, int]], bool, set[int]]:
+        def work(tx: Tx) -> HeartbeatAnswer:
             keepers.touch(tx, keeper_id)
             stops = holdings.to_be_stopped(tx, region, keeper_id)
             alone = self.database.dialect.alone or not keepers.others_alive(
                 tx, region, self.settings.node_name
             )
-            held = {row.id for row in holdings.of(tx, region, keeper_id)} if look else set()
-            return stops, alone, held
+            owned = {row.id for row in holdings.of(tx, region, keeper_id)} if compare else set()
+            return HeartbeatAnswer(stops, alone, owned)
 
-        self.thread.submit(
+        self.database_thread.submit(
             lambda: self.database.write(work),
-            lambda news: self.beaten(sent, *news),
-            self.beat_failed,
+            lambda answer: self.heartbeat_stored(sent, answer),
+            self.heartbeat_failed,
         )
 
-    def beaten(
-        self, sent: float, stops: list[tuple[int, int]], alone: bool, held: set[int]
-    ) -> None:
+    def heartbeat_stored(self, sent: float, answer: HeartbeatAnswer) -> None:
         metrics.heartbeats.inc()
-        self.beat_sent = sent
-        self.alone = alone
-        for task_id, fence in stops:
-            hold = self.ledger.holds.get(task_id)
-            if hold is not None and hold.due.fence == fence:
-                self.bench.stop(task_id, RunEnd.KILLED)
-        if held:
-            self.return_strays(held)
+        self.last_heartbeat = sent
+        self.alone = answer.alone
+        for task_id, fence in answer.stops:
+            held = self.held_tasks.running.get(task_id)
+            if held is not None and held.task.fence == fence:
+                self.runner_supervisor.stop_run(task_id, RunEnd.KILLED)
+        if answer.owned:
+            self.give_back_untracked(answer.owned)
 
-    def beat_failed(self, error: Exception) -> None:
+    def heartbeat_failed(self, error: Exception) -> None:
         if isinstance(error, KeeperDead):
-            self.reborn()
+            self.register_again()
         else:
-            log.error("A heartbeat failed.", action="beat_failed", error=str(error))
+            log.error("Heartbeat failed", action="heartbeat_failed", error=str(error))
 
-    def return_strays(self, held: set[int]) -> None:
-        """Give back what is ours in the database and, twice in a row, not in our hands."""
-        strays = held.difference(self.ledger.held_ids())
-        lost, self.strays = strays & self.strays, strays
+    def give_back_untracked(self, owned: set[int]) -> None:
+        """Give back tasks that this keeper owns in the database and, at two comparisons in a row,
+        does not hold."""
+        untracked = owned.difference(self.held_tasks.ids())
+        lost, self.untracked = untracked & self.untracked, untracked
         if not lost:
             return
-        log.error(
-            "Tasks were found that this keeper had lost track of.",
-            action="strays",
-            task_ids=sorted(lost),
-        )
-        keeper_id, limits = self.id, self.ledger.limits
-        self.thread.submit(
+        log.error("Untracked tasks found; giving them back", action="untracked_tasks",
+                  task_ids=sorted(lost))  # fmt: skip
+        keeper_id, limits = self.id, self.held_tasks.limits
+        self.database_thread.submit(
             lambda: holdings.give_back(
                 self.database, self.settings.region, keeper_id, limits, only=lost
             ),
             lambda _: None,
-            self.beat_failed,
+            self.heartbeat_failed,
         )
 
-    def lapse(self) -> None:
-        """Our lease is about to run out and another node may take over: stop before it does."""
-        if self.ledger.holds:
-            log.error("The lease is running out; the run is stopped.", action="lease_lapsed")
-            self.bench.abandon()
+    def stop_before_takeover(self) -> None:
+        """The lease is about to expire: stop the runs before another node takes over the tasks."""
+        if self.held_tasks.running:
+            log.error("Lease expiring; stopping all runs", action="lease_expiring")
+            self.runner_supervisor.kill_and_give_back()
 
-    def reborn(self) -> None:
-        """We were declared dead: drop everything, it belongs to others, and begin anew."""
+    def register_again(self) -> None:
+        """This keeper was declared dead: drop its tasks, which belong to others now, and begin a
+        new incarnation."""
         if not self.id:
             return
-        log.error("This keeper was declared dead; it begins anew.", action="declared_dead")
-        metrics.fenced.inc(self.ledger.clear())
-        self.bench.end()
-        self.ledger.keeper_id = 0
-        if self.link is not None:
-            self.link.register_again()
+        log.error("Keeper was declared dead; registering again", action="declared_dead")
+        metrics.fenced.inc(self.held_tasks.clear())
+        self.runner_supervisor.end()
+        self.held_tasks.keeper_id = 0
+        if self.dispatcher is not None:
+            self.dispatcher.register_again()
         self.register()
 
-    # --- the end ---------------------------------------------------------------------------------
+    # --- draining --------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Finish what runs, give back the rest, say goodbye."""
+        """Finish the tasks that run, give back the others, and end."""
         if self.draining:
             return
         self.draining = True
-        self.bench.closing = True
-        log.info("Draining.", action="drain", running=len(self.ledger.holds))
-        self.bench.take_back_all()
-        self.loop.call_later(self.settings.drain_seconds, self.bench.abandon)
-        self.leaving = self.loop.call_every(LEAVE_SECONDS, self.leave_if_empty)
+        self.runner_supervisor.closing = True
+        log.info("Draining", action="drain", running=len(self.held_tasks.running))
+        self.runner_supervisor.take_back_all()
+        self.loop.call_later(self.settings.drain_seconds, self.runner_supervisor.kill_and_give_back)
+        self.leave_timer = self.loop.call_every(LEAVE_SECONDS, self.leave_if_empty)
 
     def leave_if_empty(self) -> None:
-        if not self.ledger.is_empty() or self.thread.waiting:
+        if not self.held_tasks.is_empty() or self.database_thread.waiting:
             return
-        if self.leaving is not None:
-            self.leaving.cancel()
+        if self.leave_timer is not None:
+            self.leave_timer.cancel()
         keeper_id = self.id
-        self.thread.submit(
+        self.database_thread.submit(
             lambda: self.database.write(lambda tx: keepers.close(tx, keeper_id, KeeperState.GONE)),
             self.leave,
             self.leave,
         )
 
     def leave(self, _: object) -> None:
-        self.ledger.keeper_id = 0
-        self.bench.end()
-        if self.link is not None:
-            self.link.close()
-        log.info("Gone.", action="gone")
+        self.held_tasks.keeper_id = 0
+        self.runner_supervisor.end()
+        if self.dispatcher is not None:
+            self.dispatcher.close()
+        log.info("Worker stopped", action="stopped")
         self.loop.stop()
 
 

@@ -1,4 +1,4 @@
-"""A keeper's handle on its runner process: the lanes, the tickets, and the end of it."""
+"""The runner as its keeper sees it: a process with two executor pipes and a black box."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from drumline.runner.frames import (
 from drumline.system import processes
 
 TICKET_BYTES = 256 * 1024
-"""16,384 tickets: more than a keeper ever holds, so that it never waits for room in the pipe."""
+"""16,384 tickets: more than a keeper ever holds, so that writing them never blocks."""
 
 DATABASE_VARIABLE = "DRUMLINE_DATABASE_URL"
 
 
 class ExecutorPipe:
-    """One lane's channel and ticket pipe, as the keeper holds them.
+    """The keeper's ends of one executor's frame channel and ticket pipe.
 
-    The keeper never waits for its runner: what the pipe does not take now is written when it can.
+    Sending never blocks: bytes that the socket does not take are written when it is writable.
     """
 
     def __init__(self, loop: EventLoop) -> None:
@@ -52,15 +52,15 @@ class ExecutorPipe:
         self._outgoing = bytearray()
         self.ticket_out, self.ticket_in = os.pipe()
         os.set_blocking(self.ticket_out, False)
-        with suppress(PermissionError):  # of a user with very many pipes; 4,096 fit at least
+        with suppress(PermissionError):  # over the user's pipe limit; at least 4,096 tickets fit
             fcntl.fcntl(self.ticket_in, fcntl.F_SETPIPE_SZ, TICKET_BYTES)
 
-    def hand(
-        self, dues: Sequence[DueTask], callbacks: dict[int, tuple[str, str]] | None = None
+    def send_tasks(
+        self, tasks: Sequence[DueTask], callbacks: dict[int, tuple[str, str]] | None = None
     ) -> None:
-        """Describe tasks, then let them start."""
-        self.send(RunTasks(tuple(dues), callbacks or {}))
-        os.write(self.ticket_in, encode_tickets(dues))
+        """Send the tasks, then their tickets, which let them start."""
+        self.send(RunTasks(tuple(tasks), callbacks or {}))
+        os.write(self.ticket_in, encode_tickets(tasks))
 
     def send(self, frame: Frame) -> None:
         self._outgoing += encode_frame(frame)
@@ -75,11 +75,11 @@ class ExecutorPipe:
             self._loop.add_writer(end.fileno(), self._flush)
             return
         except (BrokenPipeError, ConnectionResetError):
-            self._outgoing.clear()  # the runner is dead; its keeper will learn it
+            self._outgoing.clear()  # the runner has ended; SIGCHLD follows
         self._loop.remove_writer(end.fileno())
 
     def take_back(self) -> list[int]:
-        """Take all tickets that are still there: those tasks will not start."""
+        """Take back all unread tickets; returns their tasks, which will not start."""
         taken = []
         while (ticket := read_ticket(self.ticket_out)) is not None:
             taken.append(ticket.task_id)
@@ -96,25 +96,25 @@ class ExecutorPipe:
 
 
 class RunnerProcess:
-    """One runner, from its start to after its death."""
+    """One runner process, until it has ended and its frames have been read."""
 
     def __init__(
         self,
         loop: EventLoop,
         blackbox: Path,
         imports: Sequence[str],
-        received: Callable[[Frame], None],
+        on_frame: Callable[[Frame], None],
     ) -> None:
         self._loop = loop
         self._mark = str(blackbox)
-        self._received = received
+        self._on_frame = on_frame
         self.sync, self.async_ = ExecutorPipe(loop), ExecutorPipe(loop)
-        self.box = BlackBox(blackbox)
-        self.box.clear()
+        self.black_box = BlackBox(blackbox)
+        self.black_box.clear()
         self._dump = os.memfd_create("stacks")
-        self._others = set(processes.descendants(os.getpid()))
+        self._other_descendants = set(processes.descendants(os.getpid()))
         self.exit_code: int | None = None
-        start = RunnerConfig(
+        config = RunnerConfig(
             keeper_pid=os.getpid(),
             sync_channel=self.sync.theirs.fileno(),
             sync_tickets=self.sync.ticket_out,
@@ -124,78 +124,75 @@ class RunnerProcess:
             blackbox=str(blackbox),
             imports=tuple(imports),
         )
-        # A group of its own: the supervisor's signals to our group must not reach a running task.
+        # A process group of its own: signals to the keeper's group must not reach a running task.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "drumline.runner", msgspec.json.encode(start).decode()],
-            pass_fds=start.descriptors(),
+            [sys.executable, "-m", "drumline.runner", msgspec.json.encode(config).decode()],
+            pass_fds=config.descriptors(),
             process_group=0,
             stdin=subprocess.DEVNULL,
             env=_without_keys(os.environ) | {processes.MARK: self._mark},
         )
         self.pid = self._process.pid
-        for lane in (self.sync, self.async_):
-            lane.theirs.close()
-            loop.add_reader(lane.channel.end.fileno(), partial(self._read, lane))
+        for pipe in (self.sync, self.async_):
+            pipe.theirs.close()
+            loop.add_reader(pipe.channel.end.fileno(), partial(self._read_frames, pipe))
 
-    def running(self) -> list[StartedTask]:
-        """What runs now, and since when."""
-        return self.box.read()
+    def started_tasks(self) -> list[StartedTask]:
+        """The tasks that are executing, and when they started."""
+        return self.black_box.read()
 
-    def ask(self) -> None:
-        """Ask the sync task to stop."""
+    def interrupt_sync_task(self) -> None:
+        """Raise an exception in the sync task, by a signal."""
         self._signal(STOP_SIGNAL)
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
 
-    def dump(self, thread: int) -> None:
-        """Have the stack of a thread written, even of one that is stuck in C."""
-        # By the descriptor: its position is shared with the runner, a buffer is not.
+    def dump_stack(self, thread: int) -> None:
+        """Have the stack of a thread written, even while it executes C code."""
+        # Through the descriptor: its offset is shared with the runner.
         os.ftruncate(self._dump, 0)
         os.lseek(self._dump, 0, os.SEEK_SET)
         processes.signal_thread(self.pid, thread, DUMP_SIGNAL)
 
-    def stack(self) -> str:
-        """What the last dump wrote."""
+    def dumped_stack(self) -> str:
+        """The text of the last dump."""
         return os.pread(self._dump, 1 << 20, 0).decode(errors="replace")
 
     def kill(self) -> None:
-        """Kill the group and all that came from it, and wait until it is dead."""
+        """Kill the process group and everything that it started, and wait for the runner's end."""
         if self.exit_code is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.exit_code = self._process.wait()
-        # What left the group is found by our mark; what threw that away too has come to us as an
-        # orphan, if we are a subreaper: a keeper has no children but its runner's.
+        # Processes that left the group are found by the mark in their environment. Those that
+        # cleared it too are now children of the keeper, which is a subreaper and starts no others.
         processes.kill_run(self._mark)
-        while orphans := set(processes.descendants(os.getpid())) - self._others:
+        while orphans := set(processes.descendants(os.getpid())) - self._other_descendants:
             processes.kill_all(orphans)
 
-    def drain(self) -> None:
-        """Read what the runner wrote before it died."""
-        for lane in (self.sync, self.async_):
-            while self._read(lane):
+    def read_remaining_frames(self) -> None:
+        """Read the frames that the runner wrote before it ended."""
+        for pipe in (self.sync, self.async_):
+            while self._read_frames(pipe):
                 pass
 
     def close(self) -> None:
         self.sync.close()
         self.async_.close()
-        self.box.close()
+        self.black_box.close()
         os.close(self._dump)
 
-    def is_dead(self) -> bool:
-        return self._process.poll() is not None
-
-    def _read(self, lane: ExecutorPipe) -> bool:
+    def _read_frames(self, pipe: ExecutorPipe) -> bool:
         try:
-            frames = lane.channel.receive()
+            frames = pipe.channel.receive()
         except BlockingIOError:
             return False
         if frames is None:
-            self._loop.remove_reader(lane.channel.end.fileno())
+            self._loop.remove_reader(pipe.channel.end.fileno())
             return False
         for frame in frames:
-            self._received(frame)
+            self._on_frame(frame)
         return True
 
     def _signal(self, number: int) -> None:
@@ -204,5 +201,5 @@ class RunnerProcess:
 
 
 def _without_keys(environment: Mapping[str, str]) -> dict[str, str]:
-    """A runner has no business with Drumline's database."""
+    """The environment without the database URL, which may hold a password."""
     return {name: value for name, value in environment.items() if name != DATABASE_VARIABLE}

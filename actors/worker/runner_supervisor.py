@@ -1,8 +1,8 @@
-"""A keeper's bench: its runner, what runs there, and how a run is stopped.
+"""Starts, watches and replaces the keeper's runner, and stops runs in it.
 
-A run that must end climbs a ladder: it is asked, and says where it was; if it does not hear, the
-stack that it is stuck in is written; it is terminated; it is killed, with everything that it
-started. Only then is it over.
+A run that must end is asked to stop and reports its stack. If it does not react, its stack is
+dumped, then the runner is terminated, then killed with everything that it started. The outcome is
+written only after that.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import structlog
 
 from actors.event_loop import EventLoop, Timer
-from actors.worker.held_tasks import HeldTask, HeldTasks
+from actors.worker.held_tasks import GIVEN_BACK, HeldTask, HeldTasks
+from actors.worker.run_stop import PendingStop, StopStage, next_stage
 from actors.worker.runner_process import RunnerProcess
 from actors.worker.sweep_checkpoints import SweepCheckpoints
 from drumline.config import Settings
@@ -31,49 +31,39 @@ from protocol.messages import LongRun
 log = structlog.get_logger()
 
 TICK_SECONDS = 0.05
-PATIENCE = 0.05
-"""A task that runs longer than this has what waits behind it taken back."""
-KILL_MARGIN = 0.1
-"""The dispatcher sends the kill at the deadline; this much later the keeper acts without it."""
+LONG_RUN_SECONDS = 0.05
+"""A task that runs longer has the tasks that wait behind it taken back."""
+DEADLINE_MARGIN = 0.1
+"""The dispatcher sends a kill at the deadline; this much later the keeper acts by itself."""
 RESTART_SECONDS = 1.0
-ASKED, DUMPED, TERMINATED = 1, 2, 3
-"""The rungs of the ladder below the last; its whole height is the grace."""
-
-
-@dataclass(slots=True)
-class PendingStop:
-    """A run that is being stopped, and how far up the ladder it is."""
-
-    end: RunEnd
-    reason: str
-    began: float
-    rung: int = 0
-    stack: str = ""
-    """Where it was when it was asked."""
 
 
 class RunnerSupervisor:
-    """Has one runner at a time, and a new one after each death."""
+    """Keeps one runner, and starts another when it ends."""
 
     def __init__(
         self,
         settings: Settings,
         loop: EventLoop,
-        ledger: HeldTasks,
-        ready: Callable[[frames.RunnerReady], None],
+        held_tasks: HeldTasks,
+        on_ready: Callable[[frames.RunnerReady], None],
     ) -> None:
         self.settings = settings
         self.loop = loop
-        self.ledger = ledger
-        self.ready = ready
+        self.held_tasks = held_tasks
+        self.on_ready = on_ready
         self.runner: RunnerProcess | None = None
         self.is_ready = False
         self.loop_thread = 0
+        """The kernel's id of the runner's thread for async tasks."""
         self.closing = False
+        """The keeper drains: no further runner is started."""
         self.stops: dict[int, PendingStop] = {}
-        self.ticking: Timer | None = None
+        self.tick_timer: Timer | None = None
         self.tasks_run = 0
-        self.parts = SweepCheckpoints(ledger, lambda: self.closing, self.abandon)
+        self.checkpoints = SweepCheckpoints(
+            held_tasks, lambda: self.closing, self.kill_and_give_back
+        )
         processes.become_subreaper()
 
     # --- the runner ------------------------------------------------------------------------------
@@ -86,125 +76,128 @@ class RunnerSupervisor:
         self.tasks_run = 0
         self.runner = RunnerProcess(
             self.loop,
-            folder / str(self.ledger.keeper_id),
+            folder / str(self.held_tasks.keeper_id),
             self.settings.imports,
-            self._received,
+            self._handle_frame,
         )
 
     def end(self) -> None:
-        """Kill the runner, and leave no trace of it."""
+        """Kill the runner and remove its black box."""
         self.stops.clear()
         if self.runner is not None:
             self.runner.kill()
             self.runner.close()
-            self.runner.box.remove()
+            self.runner.black_box.remove()
             self.runner = None
 
-    def hand(self, dues: Sequence[DueTask]) -> None:
-        """Give tasks to the runner, each to its lane. One that is not ready gets them later."""
-        if self.runner is None or not self.is_ready or not dues:
+    def run_tasks(self, tasks: Sequence[DueTask]) -> None:
+        """Send tasks to the runner's executors. A runner that is not ready gets them later."""
+        if self.runner is None or not self.is_ready or not tasks:
             return
-        manifest = self.ledger.manifest
-        if quick := [due for due in dues if not manifest[due.key].is_async]:
-            self.runner.sync.hand(quick, self._callbacks(quick))
-        if loops := [due for due in dues if manifest[due.key].is_async]:
-            self.runner.async_.hand(loops, self._callbacks(loops))
-        if self.ticking is None:
-            self.ticking = self.loop.call_every(TICK_SECONDS, self._tick)
+        manifest = self.held_tasks.manifest
+        if sync_tasks := [task for task in tasks if not manifest[task.key].is_async]:
+            self.runner.sync.send_tasks(sync_tasks, self._callbacks(sync_tasks))
+        if async_tasks := [task for task in tasks if manifest[task.key].is_async]:
+            self.runner.async_.send_tasks(async_tasks, self._callbacks(async_tasks))
+        if self.tick_timer is None:
+            self.tick_timer = self.loop.call_every(TICK_SECONDS, self._tick)
 
-    def _callbacks(self, dues: Sequence[DueTask]) -> dict[int, tuple[str, str]]:
-        """Where, and with which token, those can be called back whose handler asks for it. The
-        key that makes tokens never reaches a runner."""
-        manifest, key = self.ledger.manifest, self.ledger.callback_key
+    def _callbacks(self, tasks: Sequence[DueTask]) -> dict[int, tuple[str, str]]:
+        """The callback URL and token of tasks whose handler wants them. The key that makes the
+        tokens never reaches a runner."""
+        manifest, key = self.held_tasks.manifest, self.held_tasks.callback_key
         return {
-            due.id: (self.settings.callback_url(due.id), token_for(key, due.id, due.fence))
-            for due in dues
-            if manifest[due.key].callbacks
+            task.id: (self.settings.callback_url(task.id), token_for(key, task.id, task.fence))
+            for task in tasks
+            if manifest[task.key].callbacks
         }
 
     def take_back_all(self, killed: int = 0) -> None:
-        """Take back whatever has not started."""
+        """Take back and release the tasks that have not started; `killed` was to be killed."""
         if self.runner is None:
             return
-        for lane in (self.runner.sync, self.runner.async_):
-            for task_id in lane.take_back():
-                end = RunEnd.KILLED if task_id == killed else RunEnd.GIVEN_BACK
-                self.ledger.ended(task_id, RunOutcome(end))
+        for pipe in (self.runner.sync, self.runner.async_):
+            for task_id in pipe.take_back():
+                outcome = RunOutcome(RunEnd.KILLED) if task_id == killed else GIVEN_BACK
+                self.held_tasks.finish(task_id, outcome)
 
-    def _received(self, frame: frames.Frame) -> None:
+    # --- frames ----------------------------------------------------------------------------------
+
+    def _handle_frame(self, frame: frames.Frame) -> None:
         match frame:
             case frames.RunEnded():
-                self._run_ended(frame)
+                self._finish_run(frame)
             case frames.StoreCapture():
-                self._capture(frame)
+                self._store_capture(frame)
             case frames.OpenPartition():
-                self.parts.open(frame, self._answer())
+                self.checkpoints.open(frame, self._reply_to_sync_task())
             case frames.StoreCheckpoint():
-                self.parts.flush(frame, self._answer())
+                self.checkpoints.store(frame, self._reply_to_sync_task())
             case frames.StackReport():
                 if frame.task_id in self.stops:
                     self.stops[frame.task_id].stack = frame.text
             case frames.RunnerReady():
-                self._started(frame)
+                self._runner_ready(frame)
 
-    def _started(self, frame: frames.RunnerReady) -> None:
+    def _runner_ready(self, frame: frames.RunnerReady) -> None:
         for problem in frame.problems:
-            log.error("Handlers could not be imported.", action="import_failed", error=problem)
-        self.ledger.manifest = {spec.key: spec for spec in frame.manifest}
+            log.error("Handler import failed", action="import_failed", error=problem)
+        self.held_tasks.manifest = {spec.key: spec for spec in frame.manifest}
         self.is_ready = True
         self.loop_thread = frame.loop_thread
-        self.ready(frame)
-        self.hand([hold.due for hold in self.ledger.holds.values()])
+        self.on_ready(frame)
+        self.run_tasks([held.task for held in self.held_tasks.running.values()])
 
-    def _run_ended(self, frame: frames.RunEnded) -> None:
-        hold = self.ledger.holds.get(frame.task_id)
-        if hold is None:
+    def _finish_run(self, frame: frames.RunEnded) -> None:
+        held = self.held_tasks.running.get(frame.task_id)
+        if held is None:
             return
-        hold.seconds = frame.seconds
+        held.seconds = frame.seconds
         self.tasks_run += 1
         stop = self.stops.pop(frame.task_id, None)
         if frame.stopped:
-            outcome = self._stop_outcome(stop)
-        elif frame.ok and hold.handler.sweep is not None:
-            outcome = self.parts.outcome(frame.text)
+            outcome = self._stopped_outcome(stop)
+        elif frame.ok and held.handler.sweep is not None:
+            outcome = self.checkpoints.outcome(frame.text)
         else:
-            outcome = _outcome(frame)
-        self.ledger.ended(frame.task_id, outcome)
+            outcome = _reported_outcome(frame)
+        self.held_tasks.finish(frame.task_id, outcome)
 
-    def _answer(self) -> Callable[[frames.Frame], None]:
-        """Answers the sync task that runs now, if its runner is still there by then."""
+    def _reply_to_sync_task(self) -> Callable[[frames.Frame], None]:
+        """Replies to the sync task that runs now, unless its runner has been replaced by then."""
         runner = self.runner
 
-        def answer(frame: frames.Frame) -> None:
+        def reply(frame: frames.Frame) -> None:
             if runner is not None and runner is self.runner:
                 runner.sync.send(frame)
 
-        return answer
+        return reply
 
-    def _capture(self, frame: frames.StoreCapture) -> None:
-        """Commit what a handler found before it goes on."""
-        hold = self.ledger.holds.get(frame.task_id)
-        if hold is None or self.runner is None:
+    def _store_capture(self, frame: frames.StoreCapture) -> None:
+        """Commit what build_param captured; the handler waits for the reply."""
+        held = self.held_tasks.running.get(frame.task_id)
+        if held is None or self.runner is None:
             return
-        due, runner, keeper_id = hold.due, self.runner, self.ledger.keeper_id
-        lane = runner.async_ if hold.handler.is_async else runner.sync
+        task, runner, keeper_id = held.task, self.runner, self.held_tasks.keeper_id
+        pipe = runner.async_ if held.handler.is_async else runner.sync
 
-        def answer(ours: bool) -> None:
+        def reply(stored: bool) -> None:
             if runner is self.runner:
-                lane.send(frames.CaptureStored(due.id, ours))
+                pipe.send(frames.CaptureStored(task.id, stored))
 
-        self.ledger.thread.submit(
+        database = self.held_tasks.database
+        self.held_tasks.database_thread.submit(
             lambda: runs.capture(
-                self.ledger.database, keeper_id, due.id, due.fence, frame.before, frame.after
+                database, keeper_id, task.id, task.fence, frame.before, frame.after
             ),
-            answer,
-            lambda error: answer(False),
+            reply,
+            lambda error: reply(False),
         )
 
-    # --- death -----------------------------------------------------------------------------------
+    # --- the runner's end ------------------------------------------------------------------------
 
-    def child_died(self) -> None:
-        """A child is dead: the runner, or an orphan of one of its tasks that came to us."""
+    def reap_children(self) -> None:
+        """A child process has ended: the runner, or an orphan that one of its tasks left."""
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -213,41 +206,38 @@ class RunnerSupervisor:
             if found is None:
                 return
             if self.runner is not None and found.si_pid == self.runner.pid:
-                self._runner_died()
+                self._runner_ended()
             else:
                 os.waitpid(found.si_pid, 0)
 
-    def _runner_died(self) -> None:
-        """Charge those that were running, keep the others, and start anew."""
+    def _runner_ended(self) -> None:
+        """Charge the tasks that were running, keep the others, and replace the runner."""
         runner = self.runner
         if runner is None:
             return
         runner.kill()
-        runner.drain()
-        holds = self.ledger.holds
-        started = [entry.task_id for entry in runner.running() if entry.task_id in holds]
-        # A sync task in the main thread is the suspect; the loop's tasks were bystanders.
-        guilty = [i for i in started if not holds[i].handler.is_async] or started
-        wanted = self.closing or any(stop.rung >= TERMINATED for stop in self.stops.values())
+        runner.read_remaining_frames()
+        running = self.held_tasks.running
+        started = [entry.task_id for entry in runner.started_tasks() if entry.task_id in running]
+        # A sync task that was running is charged with the death; without one, the async tasks are.
+        charged = [i for i in started if not running[i].handler.is_async] or started
+        stages = [stop.stage for stop in self.stops.values()]
+        intended = self.closing or any(stage >= StopStage.TERMINATED for stage in stages)
         for task_id in started:
             if task_id in self.stops:
-                outcome = self._stop_outcome(self.stops[task_id])
-            elif wanted or task_id not in guilty:
-                outcome = RunOutcome(RunEnd.GIVEN_BACK)
+                outcome = self._stopped_outcome(self.stops[task_id])
+            elif intended or task_id not in charged:
+                outcome = GIVEN_BACK
             else:
-                outcome = self._death(holds[task_id], runner.exit_code or 0)
-            self.ledger.ended(task_id, outcome)
-        log.warning(
-            "The runner died.",
-            action="runner_died",
-            exit_code=runner.exit_code,
-            charged=[] if wanted else guilty,
-        )
+                outcome = self._death(running[task_id], runner.exit_code or 0)
+            self.held_tasks.finish(task_id, outcome)
+        log.warning("Runner ended", action="runner_ended", exit_code=runner.exit_code,
+                    charged=[] if intended else charged)  # fmt: skip
         self._replace()
 
     @staticmethod
-    def _death(hold: HeldTask, code: int) -> RunOutcome:
-        metrics.deaths.labels(hold.due.type).inc()
+    def _death(held: HeldTask, code: int) -> RunOutcome:
+        metrics.deaths.labels(held.task.type).inc()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return RunOutcome(RunEnd.DIED, info=f"the worker died under this task: {how}")
 
@@ -259,128 +249,125 @@ class RunnerSupervisor:
         self.runner = None
         self.stops.clear()
         if self.closing:
-            self.ledger.give_back(list(self.ledger.holds))
+            self.held_tasks.give_back(list(self.held_tasks.running))
         elif was_ready:
             self.start()
         else:
             self.loop.call_later(RESTART_SECONDS, self.start)
 
-    def abandon(self) -> None:
-        """Kill the runner and give back all that it had, started or not."""
+    def kill_and_give_back(self) -> None:
+        """Kill the runner and give back all its tasks, started or not."""
         if self.runner is None:
             return
         self.runner.kill()
-        self.runner.drain()
-        self.ledger.give_back(list(self.ledger.holds))
+        self.runner.read_remaining_frames()
+        self.held_tasks.give_back(list(self.held_tasks.running))
         self._replace()
 
-    # --- time ------------------------------------------------------------------------------------
-
-    def _tick(self) -> None:
-        """Hold the deadlines, take back what waits behind a slow task, climb the ladder."""
-        if not self.ledger.holds and self.ticking is not None:
-            self.ticking.cancel()
-            self.ticking = None
-            self._renew_if_worn()
+    def _replace_if_worn(self) -> None:
+        """Replace an idle runner that has run many tasks or has grown large."""
+        if self.runner is None or not self.is_ready or not self.held_tasks.is_empty():
             return
-        if self.runner is None:
-            return
-        for hold, elapsed in self._started_runs():
-            if elapsed > hold.due.seconds + KILL_MARGIN:
-                self.stop(hold.due.id, RunEnd.TIMEOUT)
-            if elapsed > PATIENCE and not hold.handler.is_async and self.runner is not None:
-                self.ledger.give_back(self.runner.sync.take_back())
-        self._climb()
-
-    def _started_runs(self) -> list[tuple[HeldTask, float]]:
-        """What runs, and for how many seconds."""
-        if self.runner is None:
-            return []
-        now = time.monotonic_ns()
-        return [
-            (hold, (now - entry.started_ns) / 1e9)
-            for entry in self.runner.running()
-            if (hold := self.ledger.holds.get(entry.task_id)) is not None
-        ]
-
-    def long_runs(self) -> list[LongRun]:
-        """For the dispatcher: what has been running for a while, and how long it still may."""
-        return [
-            LongRun(hold.due.id, hold.due.fence, hold.due.seconds - elapsed)
-            for hold, elapsed in self._started_runs()
-            if elapsed > PATIENCE and hold.due.timeout_ms and hold.due.id not in self.stops
-        ]
-
-    def _renew_if_worn(self) -> None:
-        """Replace a runner that has run many tasks or has grown large, while it is idle."""
-        if self.runner is None or not self.is_ready or not self.ledger.is_empty():
-            return
-        most, memory = self.settings.runner_max_tasks, self.settings.runner_max_memory_mb
-        if (most and self.tasks_run >= most) or (
-            memory and procfs.memory_mb(self.runner.pid) > memory
+        max_tasks, max_memory = self.settings.runner_max_tasks, self.settings.runner_max_memory_mb
+        if (max_tasks and self.tasks_run >= max_tasks) or (
+            max_memory and procfs.memory_mb(self.runner.pid) > max_memory
         ):
             self.runner.kill()
             self._replace()
 
-    # --- the ladder ------------------------------------------------------------------------------
+    # --- deadlines -------------------------------------------------------------------------------
 
-    def stop(self, task_id: int, end: RunEnd) -> None:
-        """Begin to stop a run; or take it back at once if it has not started."""
-        hold = self.ledger.holds.get(task_id)
-        if hold is None or task_id in self.stops or self.runner is None:
+    def _tick(self) -> None:
+        """Stop late runs, take back tasks that wait behind a long run, continue pending stops."""
+        if not self.held_tasks.running and self.tick_timer is not None:
+            self.tick_timer.cancel()
+            self.tick_timer = None
+            self._replace_if_worn()
             return
-        if task_id not in {entry.task_id for entry in self.runner.running()}:
+        if self.runner is None:
+            return
+        for held, elapsed in self._started_runs():
+            if elapsed > held.task.seconds + DEADLINE_MARGIN:
+                self.stop_run(held.task.id, RunEnd.TIMEOUT)
+            is_async = held.handler.is_async
+            if elapsed > LONG_RUN_SECONDS and not is_async and self.runner is not None:
+                self.held_tasks.give_back(self.runner.sync.take_back())
+        self._continue_stops()
+
+    def _started_runs(self) -> list[tuple[HeldTask, float]]:
+        """The tasks that are executing, and for how many seconds."""
+        if self.runner is None:
+            return []
+        now = time.monotonic_ns()
+        return [
+            (held, (now - entry.started_ns) / 1e9)
+            for entry in self.runner.started_tasks()
+            if (held := self.held_tasks.running.get(entry.task_id)) is not None
+        ]
+
+    def long_runs(self) -> list[LongRun]:
+        """For the dispatcher: long runs and the time left until their deadlines."""
+        return [
+            LongRun(held.task.id, held.task.fence, held.task.seconds - elapsed)
+            for held, elapsed in self._started_runs()
+            if elapsed > LONG_RUN_SECONDS
+            and held.task.timeout_ms
+            and held.task.id not in self.stops
+        ]
+
+    # --- stopping a run --------------------------------------------------------------------------
+
+    def stop_run(self, task_id: int, end: RunEnd) -> None:
+        """Begin to stop a run; a task that has not started is taken back at once."""
+        held = self.held_tasks.running.get(task_id)
+        if held is None or task_id in self.stops or self.runner is None:
+            return
+        if task_id not in {entry.task_id for entry in self.runner.started_tasks()}:
             if end is RunEnd.KILLED:
                 self.take_back_all(killed=task_id)
             return
-        late = f"timed out after {hold.due.seconds:g} s"
+        late = f"timed out after {held.task.seconds:g} s"
         reason = late if end is RunEnd.TIMEOUT else "killed by an operator"
         self.stops[task_id] = PendingStop(end, reason, self.loop.now())
         metrics.kills.labels(end.value).inc()
-        log.warning(
-            "A run is being stopped.",
-            action="stopping_run",
-            task_id=task_id,
-            batch_id=hold.due.batch_id,
-            reason=reason,
-        )
-        self._climb()
+        log.warning("Stopping run", action="stopping_run", task_id=task_id,
+                    batch_id=held.task.batch_id, reason=reason)  # fmt: skip
+        self._continue_stops()
 
-    def _climb(self) -> None:
+    def _continue_stops(self) -> None:
+        """Bring each pending stop to its next stage, if that is due."""
         now, grace = self.loop.now(), self.settings.kill_grace
         for task_id, stop in list(self.stops.items()):
-            hold = self.ledger.holds.get(task_id)
-            if hold is None or self.runner is None:
+            held = self.held_tasks.running.get(task_id)
+            if held is None or self.runner is None:
                 self.stops.pop(task_id, None)
                 continue
-            patience = (now - stop.began) / grace
-            if stop.rung < ASKED:
-                stop.rung = ASKED
-                if hold.handler.is_async:
+            is_async = held.handler.is_async
+            stage = next_stage(stop.stage, (now - stop.started) / grace)
+            stop.stage = stop.stage if stage is None else stage
+            match stage:
+                case StopStage.REQUESTED if is_async:
                     self.runner.async_.send(frames.CancelTask(task_id))
-                else:
-                    self.runner.ask()
-            elif stop.rung < DUMPED and patience > 0.4:
-                stop.rung = DUMPED
-                if not stop.stack:  # it did not hear us: it is stuck
-                    is_async = hold.handler.is_async
-                    self.runner.dump(self.loop_thread if is_async else self.runner.pid)
-            elif stop.rung < TERMINATED and patience > 0.5:
-                stop.rung = TERMINATED
-                self.runner.terminate()
-            elif patience > 1:
-                self._runner_died()
-                return
+                case StopStage.REQUESTED:
+                    self.runner.interrupt_sync_task()
+                case StopStage.STACK_DUMPED if not stop.stack:
+                    self.runner.dump_stack(self.loop_thread if is_async else self.runner.pid)
+                case StopStage.TERMINATED:
+                    self.runner.terminate()
+                case StopStage.KILLED:
+                    self._runner_ended()
+                    return
 
-    def _stop_outcome(self, stop: PendingStop | None) -> RunOutcome:
+    def _stopped_outcome(self, stop: PendingStop | None) -> RunOutcome:
         if stop is None or self.runner is None:
-            return RunOutcome(RunEnd.GIVEN_BACK)
-        stack = stop.stack or (self.runner.stack() if stop.rung >= DUMPED else "")
+            return GIVEN_BACK
+        was_dumped = stop.stage >= StopStage.STACK_DUMPED
+        stack = stop.stack or (self.runner.dumped_stack() if was_dumped else "")
         return RunOutcome(stop.end, info=f"{stop.reason}\n{stack}".strip())
 
 
-def _outcome(frame: frames.RunEnded) -> RunOutcome:
-    """What a run that was not stopped says of itself."""
+def _reported_outcome(frame: frames.RunEnded) -> RunOutcome:
+    """The outcome of a run that ended by itself."""
     if frame.wait is not None:
         return RunOutcome(RunEnd.WAITING, result=frame.text, wait=frame.wait)
     if frame.ok:

@@ -1,4 +1,4 @@
-"""A keeper's part in sweeps: it stores its runner's checkpoints and answers with what is live."""
+"""Stores the checkpoints of the runner's partitions and answers with the current directives."""
 
 from __future__ import annotations
 
@@ -17,87 +17,97 @@ from drumline.telemetry import metrics
 
 log = structlog.get_logger()
 
-Answer = Callable[[frames.Frame], None]
+Reply = Callable[[frames.Frame], None]
 
 
 class SweepCheckpoints:
-    """Between a runner and the database, for the partitions that the runner runs."""
+    """Connects the runner's partitions with the database."""
 
     def __init__(
-        self, ledger: HeldTasks, is_closing: Callable[[], bool], renew: Callable[[], None]
+        self,
+        held_tasks: HeldTasks,
+        is_closing: Callable[[], bool],
+        replace_runner: Callable[[], None],
     ) -> None:
-        self.ledger = ledger
+        self.held_tasks = held_tasks
         self.is_closing = is_closing
-        """A keeper that drains has its partitions stop, for others to go on with."""
-        self.renew = renew
-        """Replace the runner, and give back what it has."""
+        """While the keeper drains, its partitions are told to stop; other workers continue them."""
+        self.replace_runner = replace_runner
+        """Kill the runner and give back its tasks."""
         self.starts: dict[int, int] = {}
-        """How far the partitions are that we hold."""
+        """The stored start of each held partition, by task id."""
 
-    def open(self, frame: frames.OpenPartition, answer: Answer) -> None:
-        hold = self.ledger.holds.get(frame.task_id)
-        if hold is None:
-            answer(frames.PartitionOpened(frame.task_id, None))
+    def open(self, frame: frames.OpenPartition, reply: Reply) -> None:
+        held = self.held_tasks.running.get(frame.task_id)
+        if held is None:
+            reply(frames.PartitionOpened(frame.task_id, None))
             return
-        held, database = self._held(hold), self.ledger.database
+        partition, database = self._held_partition(held), self.held_tasks.database
 
-        def opened(part: PartitionInfo | None) -> None:
-            if part is not None:
-                self.starts = {frame.task_id: part.start}
-            answer(frames.PartitionOpened(frame.task_id, part))
+        def opened(info: PartitionInfo | None) -> None:
+            if info is not None:
+                self.starts = {frame.task_id: info.start}
+            reply(frames.PartitionOpened(frame.task_id, info))
 
         def failed(error: Exception) -> None:
-            log.error("A partition could not be opened.", action="open_failed",
+            log.error("Partition could not be opened", action="open_failed",
                       task_id=frame.task_id, error=str(error))  # fmt: skip
             opened(None)
 
-        self.ledger.thread.submit(lambda: partitions.open_part(database, held), opened, failed)
-
-    def flush(self, frame: frames.StoreCheckpoint, answer: Answer) -> None:
-        hold = self.ledger.holds.get(frame.task_id)
-        if hold is None:
-            answer(frames.CheckpointStored(frame.task_id, frame.checkpoint.start, ours=False))
-            return
-        held, database = self._held(hold), self.ledger.database
-        point = frame.checkpoint
-
-        def stored(live: PartitionDirectives | None) -> None:
-            ours = live is not None
-            if ours:
-                self._progress(hold, point.start)
-            if live is not None and self.is_closing():
-                live = msgspec.structs.replace(live, stop=True)
-            if ours and point.stuck:
-                log.error("Items could not be stopped; their runner is killed.",
-                          action="items_stuck", task_id=frame.task_id,
-                          items=list(point.stuck))  # fmt: skip
-                self.renew()
-            else:
-                answer(frames.CheckpointStored(frame.task_id, point.start, ours, live))
-
-        def failed(error: Exception) -> None:
-            log.error("A checkpoint could not be stored.", action="flush_failed",
-                      task_id=frame.task_id, error=str(error))  # fmt: skip
-            answer(frames.CheckpointStored(frame.task_id, point.start, ours=True))
-
-        self.ledger.thread.submit(
-            lambda: partitions.checkpoint(database, held, point), stored, failed
+        self.held_tasks.database_thread.submit(
+            lambda: partitions.open_part(database, partition), opened, failed
         )
 
-    def outcome(self, result: str | None) -> RunOutcome:
-        """What a partition came to. One that was told to stop goes back; if its sweep is being
-        stopped, its task is marked, and will be cancelled instead."""
+    def store(self, frame: frames.StoreCheckpoint, reply: Reply) -> None:
+        checkpoint = frame.checkpoint
+        held = self.held_tasks.running.get(frame.task_id)
+        if held is None:
+            reply(frames.CheckpointStored(frame.task_id, checkpoint.start, ours=False))
+            return
+        partition, database = self._held_partition(held), self.held_tasks.database
+
+        def stored(directives: PartitionDirectives | None) -> None:
+            if directives is not None:
+                self._record_progress(held, checkpoint.start)
+                if self.is_closing():
+                    directives = msgspec.structs.replace(directives, stop=True)
+                if checkpoint.stuck:
+                    log.error("Items could not be stopped; killing the runner",
+                              action="items_stuck", task_id=frame.task_id,
+                              items=list(checkpoint.stuck))  # fmt: skip
+                    self.replace_runner()
+                    return
+            reply(
+                frames.CheckpointStored(
+                    frame.task_id, checkpoint.start, directives is not None, directives
+                )
+            )
+
+        def failed(error: Exception) -> None:
+            log.error("Checkpoint could not be stored", action="checkpoint_failed",
+                      task_id=frame.task_id, error=str(error))  # fmt: skip
+            reply(frames.CheckpointStored(frame.task_id, checkpoint.start, ours=True))
+
+        self.held_tasks.database_thread.submit(
+            lambda: partitions.checkpoint(database, partition, checkpoint), stored, failed
+        )
+
+    @staticmethod
+    def outcome(result: str | None) -> RunOutcome:
+        """The outcome of a partition's run. A partition that stopped by directive is given back;
+        if its sweep is being stopped, the stop mark on its task turns that into a cancel."""
         end = msgspec.json.decode(result or "{}", type=PartitionResult)
-        told = not end.done and end.reason is None
-        return RunOutcome(RunEnd.GIVEN_BACK if told else RunEnd.SUCCESS, result=result)
+        stopped = not end.done and end.reason is None
+        return RunOutcome(RunEnd.GIVEN_BACK if stopped else RunEnd.SUCCESS, result=result)
 
-    def _progress(self, hold: HeldTask, start: int) -> None:
-        """What moves forward has got past whatever it died of before; so the database has it."""
-        moved = start - self.starts.get(hold.due.id, start)
-        self.starts[hold.due.id] = start
+    def _record_progress(self, held: HeldTask, start: int) -> None:
+        """A partition that moves forward has passed the items it died of: its deaths are cleared,
+        as they are in the database."""
+        moved = start - self.starts.get(held.task.id, start)
+        self.starts[held.task.id] = start
         if moved > 0:
-            hold.due = msgspec.structs.replace(hold.due, deaths=0)
-            metrics.sweep_items.labels(hold.due.type).inc(moved)
+            held.task = msgspec.structs.replace(held.task, deaths=0)
+            metrics.sweep_items.labels(held.task.type).inc(moved)
 
-    def _held(self, hold: HeldTask) -> HeldPartition:
-        return HeldPartition(self.ledger.keeper_id, hold.due.id, hold.due.fence)
+    def _held_partition(self, held: HeldTask) -> HeldPartition:
+        return HeldPartition(self.held_tasks.keeper_id, held.task.id, held.task.fence)

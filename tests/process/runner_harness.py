@@ -65,7 +65,7 @@ class Harness:
         return [frame for frame in self.frames if isinstance(frame, RunEnded)]
 
     def running(self) -> set[int]:
-        return {entry.task_id for entry in self.runner.running()}
+        return {entry.task_id for entry in self.runner.started_tasks()}
 
     def close(self) -> None:
         self.runner.kill()

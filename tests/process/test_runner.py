@@ -31,7 +31,7 @@ def test_a_runner_announces_its_handlers_and_what_it_could_not_import(tmp_path: 
 
 
 def test_a_task_returns_its_result_as_json(keeper: Harness) -> None:
-    keeper.runner.sync.hand([due(1, "echo", {"a": [1, "ä"]})])
+    keeper.runner.sync.send_tasks([due(1, "echo", {"a": [1, "ä"]})])
     assert keeper.frame(RunEnded) == RunEnded(1, keeper.ended()[0].seconds, True, '{"a":[1,"ä"]}')
     keeper.until(lambda: not keeper.running())
 
@@ -52,7 +52,7 @@ def test_whatever_a_handler_raises_is_that_tasks_failure(
 ) -> None:
     suffix = "" if lane == "sync" else "_async"
     two = [due(1, f"raises{suffix}", how), due(2, f"echo{suffix}", "after it")]
-    getattr(keeper.runner, lane).hand(two)
+    getattr(keeper.runner, lane).send_tasks(two)
     first, second = keeper.frame(RunEnded, 1), keeper.frame(RunEnded, 2)
     assert (first.ok, first.stopped) == (False, False)
     assert words in (first.text or "")
@@ -60,7 +60,7 @@ def test_whatever_a_handler_raises_is_that_tasks_failure(
 
 
 def test_an_awaitable_that_nobody_awaits_is_not_taken_for_an_answer(keeper: Harness) -> None:
-    keeper.runner.sync.hand([due(1, "raises", "awaitable")])
+    keeper.runner.sync.send_tasks([due(1, "raises", "awaitable")])
     ended = keeper.frame(RunEnded)
     assert not ended.ok
     assert "async def" in (ended.text or "")
@@ -81,7 +81,7 @@ def test_start_and_take_back_exclude_each_other_under_load(keeper: Harness) -> N
 
     for _ in range(400):
         ids = [next(numbers) for _ in range(50)]
-        lane.hand([due(i, "echo", i) for i in ids])
+        lane.send_tasks([due(i, "echo", i) for i in ids])
         handed.update(ids)
         # Sometimes at once, sometimes when the runner is in the middle of them.
         if ids[0] % 3:
@@ -100,11 +100,11 @@ def test_a_task_that_was_taken_back_and_comes_again_runs_under_its_new_fence(
     keeper: Harness, tmp_path: Path
 ) -> None:
     lane, gate = keeper.runner.sync, tmp_path / "gate"
-    lane.hand([due(1, "wait_for_file", str(gate)), due(2, "fence", version=10)])
+    lane.send_tasks([due(1, "wait_for_file", str(gate)), due(2, "fence", version=10)])
     keeper.until(lambda: keeper.running() == {1})
     assert lane.take_back() == [2]
     # The runner has read none of this yet: it is inside task 1.
-    lane.hand([due(2, "fence", version=12)])
+    lane.send_tasks([due(2, "fence", version=12)])
     gate.touch()
     assert keeper.frame(RunEnded, 2).text == "13"
 
@@ -115,7 +115,7 @@ def test_a_task_that_was_taken_back_and_comes_again_runs_under_its_new_fence(
 @pytest.mark.parametrize("name", ["captures", "captures_async"])
 def test_process_waits_until_what_was_captured_is_committed(keeper: Harness, name: str) -> None:
     lane = keeper.runner.sync if name == "captures" else keeper.runner.async_
-    lane.hand([due(7, name)])
+    lane.send_tasks([due(7, name)])
     found = keeper.frame(StoreCapture)
     assert (found.task_id, found.before, found.after) == (7, '{"az":"a"}', '{"az":"b"}')
     for _ in range(20):  # it does not go on by itself
@@ -128,7 +128,7 @@ def test_process_waits_until_what_was_captured_is_committed(keeper: Harness, nam
 @pytest.mark.parametrize("name", ["captures", "captures_async"])
 def test_a_task_that_is_no_longer_ours_is_not_processed(keeper: Harness, name: str) -> None:
     lane = keeper.runner.sync if name == "captures" else keeper.runner.async_
-    lane.hand([due(7, name)])
+    lane.send_tasks([due(7, name)])
     keeper.frame(StoreCapture)
     lane.send(CaptureStored(7, ours=False))
     ended = keeper.frame(RunEnded)
@@ -139,11 +139,11 @@ def test_a_task_that_waits_for_its_capture_can_be_stopped_and_the_pipe_stays_who
     keeper: Harness,
 ) -> None:
     sync, loops = keeper.runner.sync, keeper.runner.async_
-    sync.hand([due(1, "captures", "x" * 900_000)])
-    loops.hand([due(2, "captures_async")])
+    sync.send_tasks([due(1, "captures", "x" * 900_000)])
+    loops.send_tasks([due(2, "captures_async")])
     keeper.frame(StoreCapture, 1)
     keeper.frame(StoreCapture, 2)
-    keeper.runner.ask()
+    keeper.runner.interrupt_sync_task()
     loops.send(CancelTask(2))
     assert keeper.frame(RunEnded, 1).stopped
     assert keeper.frame(RunEnded, 2).stopped
@@ -151,8 +151,8 @@ def test_a_task_that_waits_for_its_capture_can_be_stopped_and_the_pipe_stays_who
     sync.send(CaptureStored(1, ours=False))
     loops.send(CaptureStored(2, ours=False))
     keeper.frames.clear()
-    sync.hand([due(1, "captures", version=2)])
-    loops.hand([due(2, "captures_async", version=2)])
+    sync.send_tasks([due(1, "captures", version=2)])
+    loops.send_tasks([due(2, "captures_async", version=2)])
     keeper.frame(StoreCapture, 1)
     keeper.frame(StoreCapture, 2)
     sync.send(CaptureStored(1, ours=True))
@@ -166,16 +166,16 @@ def test_a_task_that_waits_for_its_capture_can_be_stopped_and_the_pipe_stays_who
 
 def test_async_tasks_run_at_the_same_time(keeper: Harness) -> None:
     """Each of them ends only when all 300 have started."""
-    keeper.runner.async_.hand([due(i, "gather", 300) for i in range(1, 301)])
+    keeper.runner.async_.send_tasks([due(i, "gather", 300) for i in range(1, 301)])
     keeper.until(lambda: len(keeper.ended()) == 300)
     assert all(frame.ok for frame in keeper.ended())
 
 
 def test_a_sync_task_does_not_hold_up_the_loop(keeper: Harness, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    keeper.runner.sync.hand([due(1, "wait_for_file", str(gate))])
+    keeper.runner.sync.send_tasks([due(1, "wait_for_file", str(gate))])
     keeper.until(lambda: 1 in keeper.running())
-    keeper.runner.async_.hand([due(2, "echo_async", 2)])
+    keeper.runner.async_.send_tasks([due(2, "echo_async", 2)])
     assert keeper.frame(RunEnded, 2).ok
     assert keeper.running() == {1}
     gate.touch()
@@ -183,31 +183,31 @@ def test_a_sync_task_does_not_hold_up_the_loop(keeper: Harness, tmp_path: Path) 
 
 
 def test_only_the_cancelled_async_task_is_stopped(keeper: Harness) -> None:
-    keeper.runner.async_.hand([due(i, "forever_async") for i in (1, 2)])
+    keeper.runner.async_.send_tasks([due(i, "forever_async") for i in (1, 2)])
     keeper.until(lambda: keeper.running() == {1, 2})
     keeper.runner.async_.send(CancelTask(1))
     assert keeper.frame(RunEnded, 1).stopped
-    keeper.runner.async_.hand([due(3, "echo_async")])
+    keeper.runner.async_.send_tasks([due(3, "echo_async")])
     keeper.frame(RunEnded, 3)
     assert keeper.running() == {2}
 
 
 def test_a_task_that_cancels_itself_has_failed_and_was_not_stopped(keeper: Harness) -> None:
     """Otherwise it would be given back uncounted, and run again for ever."""
-    keeper.runner.async_.hand([due(1, "cancels_itself")])
+    keeper.runner.async_.send_tasks([due(1, "cancels_itself")])
     ended = keeper.frame(RunEnded)
     assert (ended.ok, ended.stopped) == (False, False)
     assert "CancelledError" in (ended.text or "")
 
 
 def test_an_exit_inside_a_tasks_own_subtask_ends_the_runner_at_once(keeper: Harness) -> None:
-    keeper.runner.async_.hand([due(1, "forever_async"), due(2, "exits_in_subtask")])
+    keeper.runner.async_.send_tasks([due(1, "forever_async"), due(2, "exits_in_subtask")])
     keeper.until(lambda: dead(keeper.runner.pid))
     assert keeper.running() == {1, 2}
 
 
 def test_what_ended_in_the_turn_of_such_an_exit_has_ended(keeper: Harness) -> None:
-    keeper.runner.async_.hand([due(1, "exits_in_subtask"), due(2, "echo_async", "done")])
+    keeper.runner.async_.send_tasks([due(1, "exits_in_subtask"), due(2, "echo_async", "done")])
     keeper.until(lambda: dead(keeper.runner.pid))
     assert keeper.frame(RunEnded, 2).text == '"done"'
     assert keeper.running() == {1}

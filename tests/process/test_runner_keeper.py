@@ -34,12 +34,12 @@ from tests.process.runner_harness import HANDLERS, due
 processes.become_subreaper()
 loop = EventLoop()
 def received(frame):
-    runner.sync.hand([due(1, sys.argv[2], sys.argv[3])])
+    runner.sync.send_tasks([due(1, sys.argv[2], sys.argv[3])])
     loop.call_every(0.005, tell)
 told = False
 def tell():
     global told
-    if runner.running() and not told:
+    if runner.started_tasks() and not told:
         told = True
         print(runner.pid, flush=True)
 def order():
