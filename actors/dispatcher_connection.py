@@ -97,7 +97,7 @@ class DispatcherConnection:
                 case Registered():
                     self._registered(message)
                 case RegisterAgain():
-                    self.register_again()
+                    self._register_again()
                 case Heartbeat():
                     pass
                 case _:
@@ -118,19 +118,19 @@ class DispatcherConnection:
     def _send_heartbeat(self) -> None:
         if self._loop.now() - self._last_message > self._expire_seconds:
             log.warning("Dispatcher silent; reconnecting", action="dispatcher_silent")
-            self._reconnect()
+            self.reconnect()
         else:
             self.send(self._heartbeat())
 
-    def _reconnect(self) -> None:
+    def reconnect(self) -> None:
         """Open a new socket with a new routing id: messages queued in the old one are void."""
         self._loop.remove_reader(self._socket)
         self._socket.close(linger=0)
         self._socket = sockets.connected_dealer(self._context, self._endpoint)
         self._loop.add_reader(self._socket, self._receive_messages)
-        self.register_again()
+        self._register_again()
 
-    def register_again(self) -> None:
+    def _register_again(self) -> None:
         """Register again: the dispatcher's record of this peer is out of date."""
         self._last_message = self._loop.now()
         if self._heartbeat_timer is not None:

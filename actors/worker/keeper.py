@@ -308,7 +308,8 @@ class Keeper:
         self.runner_supervisor.end()
         self.held_tasks.keeper_id = 0
         if self.dispatcher is not None:
-            self.dispatcher.register_again()
+            # A new routing id: the dispatcher forgets what the old incarnation held.
+            self.dispatcher.reconnect()
         self.register()
 
     # --- draining --------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,22 @@ def test_late_writes_of_a_keeper_that_was_declared_dead_are_refused(
         assert stack.counts(batch_id) == shown["counts"]
         assert only_task(stack, batch_id)["fence"] > first[2]
         assert submit_and_wait(stack) == "success"
+
+
+def test_a_keeper_that_was_declared_dead_registers_again_and_works() -> None:
+    """Its dispatcher never lost it: what the old incarnation held must not stay assigned."""
+    with Stack(workers=1) as stack:
+        batch_id = submit(stack, "demo.sleep", 1, param={"seconds": 2})
+        stack.wait_for(lambda: stack.counts(batch_id) == {"running": 1}, what="the start")
+        with closing(sqlite3.connect(stack.run_path / "drumline.db")) as connection, connection:
+            connection.execute("update keeper set state = 'dead'")
+        stack.wait_for(
+            lambda: [
+                line for line in stack.log("worker-1") if line.get("action") == "declared_dead"
+            ],
+            what="the end of the incarnation",
+        )
+        assert stack.wait_batch(batch_id, 30)["counts"] == {"success": 1}
 
 
 def test_a_rollback_survives_its_workers(database_url: str, witness: Witness) -> None:
@@ -237,11 +255,11 @@ def only_task(stack: Stack, batch_id: int) -> dict[str, Any]:
     return stack.call("task.show", task_id=task["id"])
 
 
-def _refusals(stack: Stack) -> list[dict[str, Any]]:
-    """What the workers logged of late writes that were refused."""
+def _refusals(stack: Stack, *workers: str) -> list[dict[str, Any]]:
+    """The log lines of workers whose writes were refused."""
     return [
         line
-        for name in ("worker-1", "worker-2")
+        for name in workers or ("worker-1", "worker-2")
         for line in stack.log(name)
         if line.get("action") in ("fenced", "declared_dead")
     ]
