@@ -1,4 +1,4 @@
-"""The web interface on a port of its own, over a database and a dispatcher of the test's."""
+"""A web server on a free port, on the test's database and dispatcher."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ class Reply(NamedTuple):
 
 
 class Site:
-    """Serves until it is left. Whoever is named has a token of the role that he is named after."""
+    """Serves inside its context. `by` names the role whose token a request carries."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -47,7 +47,7 @@ class Site:
     def _give(self, tx: Tx, role: Role) -> None:
         name = f"the-{role}"
         with suppress(NotFound):
-            tokens.revoke(tx, name)  # of a site that was here before
+            tokens.revoke(tx, name)  # left by an earlier site
         tokens.create(tx, name, role, tokens.hash_of(self.tokens[role]))
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class Site:
         raw: bytes | Iterable[bytes] | None = None,
         **headers: str,
     ) -> Reply:
-        """One request under /api/v1, or of a whole path if it begins with two slashes."""
+        """Send a request to a path under /api/v1, or to any path that begins with two slashes."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if by is not None:
             sent["Authorization"] = f"Bearer {self.tokens.get(by, by)}"
@@ -93,7 +93,7 @@ class Site:
 
 
 def require_problem(reply: Reply, status: int, words: str, field: str | None = None) -> None:
-    """One clear answer that says what is wrong."""
+    """Require a problem document with these words."""
     assert reply.status == status, reply.body
     assert reply.headers["content-type"] == PROBLEM
     said = reply.document

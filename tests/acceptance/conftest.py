@@ -16,7 +16,7 @@ from drumline.store import schema
 from drumline.store.database import Database
 from tests.acceptance.terminal import Desk, Terminal
 from tests.stack import Stack, free_port
-from tests.store.desk import UNDOES
+from tests.store.stub_gateway import UNDOES
 from tests.store.world import REGION, SPEC, World
 
 STRICT = HandlerSpec(

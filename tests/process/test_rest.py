@@ -1,4 +1,4 @@
-"""REST and alarms in a whole stack, as the documents have them."""
+"""REST and alarms in a running node, as documented."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def stack(receiver: Receiver) -> Iterator[Stack]:
         yield stack
 
 
-def test_the_documents_requests_work_as_they_stand(stack: Stack) -> None:
+def test_the_documented_requests_work(stack: Stack) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
     requests, tokens, trail = blocks("reference/rest.md", "sh")
@@ -60,18 +60,20 @@ def test_the_documents_requests_work_as_they_stand(stack: Stack) -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert '"batch.submit"' in done.stdout, "it is in the trail"
+    assert '"batch.submit"' in done.stdout, "it is in the audit trail"
     gateway = stack.processes()["gateway"][0]
     assert procfs.memory_mb(gateway) < MOST_MB
 
 
-def test_an_alarm_reaches_its_receiver_who_can_check_it(stack: Stack, receiver: Receiver) -> None:
+def test_an_alarm_reaches_its_receiver_with_a_valid_signature(
+    stack: Stack, receiver: Receiver
+) -> None:
     known: dict[str, Any] = {}
     (example,) = blocks("how-to/alarms.md", "python")
     exec(example, known)  # noqa: S102  # our own document
     batch_id = stack.call("batch.submit", batch_name="told", type="demo.noop", count=3)["batch_id"]
     stack.wait_for(lambda: len(receiver.of("batch_id", batch_id)) >= 1, what="the alarm")
-    assert len(receiver.told) >= 3, "it was told until it was taken"
+    assert len(receiver.told) >= 3, "it was delivered until it was accepted"
     for headers, body in receiver.told:
         assert known["is_genuine"](headers, body, SECRET.encode())
         assert not known["is_genuine"](headers, body + b" ", SECRET.encode())
@@ -80,7 +82,7 @@ def test_an_alarm_reaches_its_receiver_who_can_check_it(stack: Stack, receiver: 
     assert message["id"] == told and message["data"]["status"] == "success"
 
 
-def test_a_start_without_a_webhooks_secret_is_refused(stack: Stack) -> None:
+def test_up_without_the_secret_of_a_webhook_is_refused(stack: Stack) -> None:
     idle = Stack(webhooks=stack.environment["DRUMLINE_WEBHOOKS"])
     try:
         refused = idle.run("up", "--detach", check=False)

@@ -10,7 +10,7 @@ from drumline.store.columns import metadata
 from drumline.store.database import Database
 from tests.mariadb import fresh_database
 from tests.store.caller import HANDLERS, Caller, order
-from tests.store.desk import STRICT, UNDOES, Desk
+from tests.store.stub_gateway import STRICT, UNDOES, StubGateway
 from tests.store.world import SPEC, World
 
 
@@ -71,9 +71,9 @@ def world(database: Database) -> World:
 
 
 @pytest.fixture
-def desk(world: World) -> Desk:
+def gateway(world: World) -> StubGateway:
     world.announce(SPEC, UNDOES, STRICT)
-    return Desk(world.database)
+    return StubGateway(world.database)
 
 
 @pytest.fixture

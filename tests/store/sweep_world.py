@@ -12,7 +12,7 @@ from drumline.store.rows import PartitionRow, SweepRow
 from drumline.store.sweep import partitions, sweeps
 from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.task import holdings
-from tests.store.desk import Desk
+from tests.store.stub_gateway import StubGateway
 from tests.store.world import REGION, World
 
 PLAIN = HandlerSpec(PARTITION_TARGET_TYPE, "plain", sweep=SweepTraits())
@@ -63,6 +63,6 @@ class SweepWorld(World):
         self.end(HeldPartition(keeper_id, due.id, due.fence), end, result, **more)
 
 
-def begin(desk: Desk, name: str = "s", **fields: Any) -> int:
+def begin(gateway: StubGateway, name: str = "s", **fields: Any) -> int:
     about = {"type": "plain", "total": 100, "start": True, **fields}
-    return int(desk("sweep.create", name=name, **about)["id"])
+    return int(gateway("sweep.create", name=name, **about)["id"])

@@ -1,4 +1,4 @@
-"""The outbox of alarms: written with what makes an event true, delivered once it is."""
+"""The outbox of alarms: written in the transaction of the event, delivered after its commit."""
 
 import json
 import time
@@ -23,8 +23,8 @@ from drumline.store.tables import alarm
 from drumline.telemetry import metrics
 from drumline.web import webhooks
 from tests.receiver import Receiver
-from tests.store.desk import Desk
 from tests.store.job_world import JobWorld, stopped_clock
+from tests.store.stub_gateway import StubGateway
 from tests.store.world import REGION, SPEC, Crash, World, at_once, not_none, over
 from tests.web_site import Site
 
@@ -44,7 +44,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def listening(database: Database) -> Iterator[Callable[..., None]]:
-    """Have events written for these webhooks."""
+    """Write the events of these webhooks."""
     with mock.patch.object(database, "_hooks", {}):
 
         def listen(*webhooks: Webhook) -> None:
@@ -60,7 +60,7 @@ def outbox(world: World) -> list[AlarmRow]:
 # --- raised --------------------------------------------------------------------------------------
 
 
-def test_the_end_of_a_batch_is_told_once(world: World, listening: Callable[..., None]) -> None:
+def test_the_end_of_a_batch_raises_one_alarm(world: World, listening: Callable[..., None]) -> None:
     listening(hook(), hook("other", "http://127.0.0.1:1/", AlarmEvent.QUARANTINE))
     batch_id, members = world.batch(2)
     world.run(world.keeper(), members[:1])
@@ -69,8 +69,10 @@ def test_the_end_of_a_batch_is_told_once(world: World, listening: Callable[..., 
     world.run(world.keeper(), end=RunEnd.ERROR)
     row = world.batch_row(batch_id)
     world.database.write(lambda tx: batches.keep_status(tx, row))
-    assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None, "it was late"
-    assert world.upkeep(batch_id) == "partial_fail", "looked at once more"
+    assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None, (
+        "the status was kept already"
+    )
+    assert world.upkeep(batch_id) == "partial_fail", "upkeep runs once more"
     (told,) = outbox(world)
     message = json.loads(told.body)
     assert (told.hook, told.event, message["type"]) == ("ops", "batch_end", "batch_end")
@@ -82,7 +84,7 @@ def test_the_end_of_a_batch_is_told_once(world: World, listening: Callable[..., 
     assert message["data"]["counts"] == {"success": 1, "fail": 1}
 
 
-def test_a_failed_run_of_a_job_is_told_and_a_retry_is_not(
+def test_a_failed_run_raises_an_alarm_and_a_retry_does_not(
     database: Database, listening: Callable[..., None]
 ) -> None:
     listening(hook())
@@ -91,8 +93,8 @@ def test_a_failed_run_of_a_job_is_told_and_a_retry_is_not(
         world.announce(SPEC)
         job_id = world.job(name="report", retry='{"retries":1,"delay":0.0}')
         keeper_id = world.keeper()
-        desk = Desk(database)
-        task_id = desk("job.trigger", job="report")["task_id"]
+        gateway = StubGateway(database)
+        task_id = gateway("job.trigger", job="report")["task_id"]
         patient = Retry(retries=1, delay=0.0)
         for attempt in (1, 2):
             (due,) = world.acquire(keeper_id, [task_id])
@@ -107,7 +109,7 @@ def test_a_failed_run_of_a_job_is_told_and_a_retry_is_not(
     assert (data["cause"], data["info"]) == ("error", "broken 2")
 
 
-def test_a_quarantine_is_told(world: World, listening: Callable[..., None]) -> None:
+def test_a_quarantine_raises_an_alarm(world: World, listening: Callable[..., None]) -> None:
     listening(hook())
     task_id = world.one_shot()
     world.set_task(task_id, deaths=2)
@@ -119,7 +121,7 @@ def test_a_quarantine_is_told(world: World, listening: Callable[..., None]) -> N
     assert json.loads(told.body)["data"]["task_id"] == task_id
 
 
-def test_a_stopped_sweep_is_told(world: World, listening: Callable[..., None]) -> None:
+def test_a_stopped_sweep_raises_an_alarm(world: World, listening: Callable[..., None]) -> None:
     listening(hook())
     world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", "too many errors"))
     (told,) = outbox(world)
@@ -130,7 +132,7 @@ def test_a_stopped_sweep_is_told(world: World, listening: Callable[..., None]) -
     }
 
 
-def test_an_event_is_told_only_if_it_became_true(
+def test_an_alarm_is_raised_only_if_its_event_is_committed(
     world: World, listening: Callable[..., None]
 ) -> None:
     listening(hook())
@@ -147,7 +149,7 @@ def test_an_event_is_told_only_if_it_became_true(
     assert outbox(world) == []
 
 
-def test_nothing_is_written_where_nobody_listens(world: World) -> None:
+def test_no_alarm_is_written_without_a_webhook(world: World) -> None:
     batch_id, _ = world.batch(1)
     world.run(world.keeper(), end=RunEnd.ERROR)
     assert world.upkeep(batch_id) == "fail"
@@ -157,7 +159,7 @@ def test_nothing_is_written_where_nobody_listens(world: World) -> None:
 # --- taken ---------------------------------------------------------------------------------------
 
 
-def test_of_two_who_deliver_one_takes_it(world: World, listening: Callable[..., None]) -> None:
+def test_one_of_two_nodes_leases_an_alarm(world: World, listening: Callable[..., None]) -> None:
     listening(hook())
     world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", None))
 
@@ -172,14 +174,14 @@ def test_of_two_who_deliver_one_takes_it(world: World, listening: Callable[..., 
         return len(world.database.write(lambda tx: alarms.take(tx, rows, 60)))
 
     assert sorted(at_once(take, take, take)) == [0, 0, 1]
-    assert due() == [], "it is taken"
+    assert due() == [], "it is leased"
     (row,) = rows
     assert world.database.write(lambda tx: alarms.delivered(tx, row))
     assert not world.database.write(lambda tx: alarms.put_back(tx, row, 1, "late"))
     assert outbox(world) == []
 
 
-def test_what_was_given_up_stays_to_be_seen_until_it_is_old(
+def test_an_undeliverable_alarm_is_kept_until_retention_deletes_it(
     world: World, listening: Callable[..., None]
 ) -> None:
     listening(hook())
@@ -204,7 +206,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def context_for(database: Database, *configured: Webhook, **settings: Any) -> Context:
-    context = Desk(database).context
+    context = StubGateway(database).context
     about = {"webhooks": configured, "http_allow_loopback": True, **settings}
     return replace(context, settings=replace(context.settings, **about))
 
@@ -226,7 +228,9 @@ def tell(world: World) -> str:
 
 
 @pytest.mark.usefixtures("quick")
-def test_it_is_told_again_until_it_is_taken(world: World, listening: Callable[..., None]) -> None:
+def test_a_delivery_is_retried_until_it_succeeds(
+    world: World, listening: Callable[..., None]
+) -> None:
     with closing(Receiver(500, 307, 204)) as receiver:
         ops = hook(url=receiver.url)
         listening(ops)
@@ -246,7 +250,7 @@ def test_it_is_told_again_until_it_is_taken(world: World, listening: Callable[..
 
 
 @pytest.mark.usefixtures("quick")
-def test_one_receiver_that_is_away_holds_up_no_other(
+def test_an_unreachable_receiver_does_not_delay_others(
     world: World, listening: Callable[..., None]
 ) -> None:
     with closing(Receiver(200)) as receiver:
@@ -264,9 +268,7 @@ def test_one_receiver_that_is_away_holds_up_no_other(
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_address_that_may_not_be_called_is_not_called(
-    world: World, listening: Callable[..., None]
-) -> None:
+def test_a_forbidden_address_is_not_called(world: World, listening: Callable[..., None]) -> None:
     with closing(Receiver(200)) as receiver:
         ops = hook(url=receiver.url)
         listening(ops)
@@ -279,10 +281,10 @@ def test_an_address_that_may_not_be_called_is_not_called(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_crash_in_the_middle_tells_it_again_under_the_same_id(
+def test_a_crash_during_delivery_repeats_it_with_the_same_id(
     world: World, listening: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was sent, and whoever sent it died before it could write that down."""
+    """The node died after it sent the alarm and before it wrote the result."""
     with closing(Receiver(200)) as receiver:
         ops = hook(url=receiver.url)
         listening(ops)
@@ -292,7 +294,7 @@ def test_a_crash_in_the_middle_tells_it_again_under_the_same_id(
             with Site(context_for(world.database, ops)):
                 wait_until(lambda: receiver.told, "the first delivery")
         (row,) = outbox(world)
-        assert row.due_at > world.database.now(), "for a while nobody else takes it"
+        assert row.due_at > world.database.now(), "the lease is still held"
         world.database.write(lambda tx: tx.execute(update(alarm).values(due_at=0)))
         with Site(context_for(world.database, ops)):
             wait_until(lambda: not outbox(world), "the second delivery")

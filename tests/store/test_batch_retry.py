@@ -1,46 +1,46 @@
-"""Retrying a batch: all that failed, or some of it, and only where that makes sense."""
+"""Retrying the failed tasks of a batch, all or some of them."""
 
 import pytest
 
 from drumline.domain.release import RunEnd
 from drumline.domain.states import Phase
 from drumline.errors import Conflict, NotFound
-from tests.store.desk import Desk, submitted
+from tests.store.stub_gateway import StubGateway, submitted
 from tests.store.world import World
 
 
-def test_retry_runs_all_that_failed_again(desk: Desk, world: World) -> None:
-    batch_id = submitted(desk)
+def test_retry_runs_all_failed_tasks_again(gateway: StubGateway, world: World) -> None:
+    batch_id = submitted(gateway)
     keeper = world.keeper()
     world.run(keeper, world.members(batch_id)[:1])
     world.run(keeper, end=RunEnd.ERROR)
-    assert desk("batch.retry", batch_id=batch_id)["retried"] == 2
+    assert gateway("batch.retry", batch_id=batch_id)["retried"] == 2
     assert world.statuses(batch_id) == ["success", "retry_pending", "retry_pending"]
     world.run(keeper)
-    assert desk("batch.show", batch_id=batch_id)["status"] == "success"
+    assert gateway("batch.show", batch_id=batch_id)["status"] == "success"
     world.check_laws()
 
 
-def test_retry_of_some_leaves_the_others_and_is_all_or_nothing(desk: Desk, world: World) -> None:
-    batch_id = submitted(desk)
+def test_retry_of_chosen_tasks_is_all_or_nothing(gateway: StubGateway, world: World) -> None:
+    batch_id = submitted(gateway)
     one, two, three = world.members(batch_id)
     keeper = world.keeper()
     world.run(keeper, [one])
     world.run(keeper, end=RunEnd.ERROR)
     with pytest.raises(Conflict, match=f"task {one} is success"):
-        desk("batch.retry", batch_id=batch_id, task_ids=[two, one])
+        gateway("batch.retry", batch_id=batch_id, task_ids=[two, one])
     assert world.statuses(batch_id) == ["success", "fail", "fail"]
-    assert desk("batch.retry", batch_id=batch_id, task_ids=[three, three])["retried"] == 1
+    assert gateway("batch.retry", batch_id=batch_id, task_ids=[three, three])["retried"] == 1
     assert world.statuses(batch_id) == ["success", "fail", "retry_pending"]
     world.check_laws()
 
 
-def test_retry_of_another_batchs_task_is_not_found(desk: Desk, world: World) -> None:
-    batch_id, other = submitted(desk), submitted(desk)
+def test_a_task_of_another_batch_is_not_found(gateway: StubGateway, world: World) -> None:
+    batch_id, other = submitted(gateway), submitted(gateway)
     world.run(world.keeper(), end=RunEnd.ERROR)
     foreign = world.members(other)[0]
     with pytest.raises(NotFound, match=f"task {foreign} in batch {batch_id}"):
-        desk("batch.retry", batch_id=batch_id, task_ids=[foreign])
+        gateway("batch.retry", batch_id=batch_id, task_ids=[foreign])
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_retry_of_another_batchs_task_is_not_found(desk: Desk, world: World) -> 
         (["pending"], Phase.LOADING, "being loaded"),
     ],
 )
-def test_a_retry_that_makes_no_sense_is_refused(
-    desk: Desk, world: World, statuses: list[str], phase: str, words: str
+def test_a_retry_is_refused_in_the_wrong_state(
+    gateway: StubGateway, world: World, statuses: list[str], phase: str, words: str
 ) -> None:
     batch_id, _ = world.scene(statuses, phase)
     with pytest.raises(Conflict, match=words):
-        desk("batch.retry", batch_id=batch_id)
+        gateway("batch.retry", batch_id=batch_id)
     assert world.statuses(batch_id) == statuses
 
 
@@ -69,8 +69,8 @@ def test_a_retry_that_makes_no_sense_is_refused(
         ("rollback_fail", Phase.CANCEL),
     ],
 )
-def test_a_task_that_its_batch_would_never_let_start_is_not_retried(
-    desk: Desk, world: World, status: str, phase: str
+def test_a_task_that_its_batch_cannot_start_is_not_retried(
+    gateway: StubGateway, world: World, status: str, phase: str
 ) -> None:
     batch_id, (only,) = world.scene([status], phase, captured=[0])
     for command, arguments in (
@@ -78,5 +78,5 @@ def test_a_task_that_its_batch_would_never_let_start_is_not_retried(
         ("batch.retry", {"batch_id": batch_id, "task_ids": [only]}),
     ):
         with pytest.raises(Conflict, match="cannot be retried"):
-            desk(command, **arguments)
+            gateway(command, **arguments)
     assert world.statuses(batch_id) == [status]

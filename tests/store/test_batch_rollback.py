@@ -1,4 +1,4 @@
-"""Rolling a batch back: the last first, and never while anything of it runs."""
+"""Rolling a batch back in reverse order, never while its tasks run."""
 
 from functools import partial
 from typing import Any
@@ -10,50 +10,50 @@ from drumline.domain.states import Phase, TaskState
 from drumline.domain.task import DueTask
 from drumline.errors import Conflict, DrumlineError
 from drumline.store.tables import NOBODY
-from tests.store.desk import UNDOES, Desk, outcome, submitted
+from tests.store.stub_gateway import UNDOES, StubGateway, outcome, submitted
 from tests.store.world import World, at_once, over
 
 
-def undoable(desk: Desk, count: int = 3) -> int:
+def undoable(gateway: StubGateway, count: int = 3) -> int:
     targets = [{"before_update": {"was": i}} for i in range(count)]
-    return submitted(desk, count=0, type=UNDOES.type, targets=targets)
+    return submitted(gateway, count=0, type=UNDOES.type, targets=targets)
 
 
-def test_a_rollback_runs_the_last_first_and_ends_in_success(desk: Desk, world: World) -> None:
-    batch_id = undoable(desk)
+def test_a_rollback_runs_in_reverse_order_of_completion(gateway: StubGateway, world: World) -> None:
+    batch_id = undoable(gateway)
     members = world.members(batch_id)
     keeper = world.keeper()
     for one in members:
         world.run(keeper, [one])
-    assert desk("batch.rollback", batch_id=batch_id)["status"] == "rollback_running"
+    assert gateway("batch.rollback", batch_id=batch_id)["status"] == "rollback_running"
     assert [due.id for due in world.dues()] == members[::-1]
-    assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_running"
+    assert gateway("batch.show", batch_id=batch_id)["status"] == "rollback_running"
     world.run(keeper)
-    assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_success"
+    assert gateway("batch.show", batch_id=batch_id)["status"] == "rollback_success"
     world.check_laws()
 
 
-def test_rollback_is_refused_while_anything_runs(desk: Desk, world: World) -> None:
-    batch_id = undoable(desk)
+def test_a_rollback_is_refused_while_tasks_run(gateway: StubGateway, world: World) -> None:
+    batch_id = undoable(gateway)
     keeper = world.keeper()
     (due,) = world.acquire(keeper, world.members(batch_id)[:1])
     with pytest.raises(Conflict, match="1 task of batch"):
-        desk("batch.rollback", batch_id=batch_id)
+        gateway("batch.rollback", batch_id=batch_id)
     world.release(keeper, [over(due)])
-    desk("batch.rollback", batch_id=batch_id)
+    gateway("batch.rollback", batch_id=batch_id)
     assert set(world.statuses(batch_id)) == {"rollback_pending"}
     world.check_laws()
 
 
-def test_a_run_and_a_rollback_that_begin_at_once_exclude_each_other(
-    desk: Desk, world: World
+def test_a_concurrent_acquire_and_rollback_exclude_each_other(
+    gateway: StubGateway, world: World
 ) -> None:
     for _ in range(10):
-        batch_id = undoable(desk, count=1)
+        batch_id = undoable(gateway, count=1)
         keeper, dues = world.keeper(), world.members(batch_id)
         rolled: list[dict[str, Any] | DrumlineError] = []
         won: list[DueTask] = []
-        roll_back = partial(desk, "batch.rollback", batch_id=batch_id)
+        roll_back = partial(gateway, "batch.rollback", batch_id=batch_id)
         at_once(
             partial(lambda to, work: to.append(outcome(work)), rolled, roll_back),
             partial(lambda to, *who: to.extend(world.acquire(*who)), won, keeper, dues),
@@ -78,54 +78,54 @@ def test_a_run_and_a_rollback_that_begin_at_once_exclude_each_other(
         (["rollback_fail"], Phase.ROLLBACK, "`batch retry`"),
     ],
 )
-def test_a_rollback_that_makes_no_sense_is_refused(
-    desk: Desk, world: World, statuses: list[str], phase: str, words: str
+def test_a_rollback_is_refused_in_the_wrong_state(
+    gateway: StubGateway, world: World, statuses: list[str], phase: str, words: str
 ) -> None:
     batch_id, _ = world.scene(statuses, phase, captured=[0])
     world.set_batch(batch_id, batch_type=UNDOES.type)
     with pytest.raises(Conflict, match=words):
-        desk("batch.rollback", batch_id=batch_id)
+        gateway("batch.rollback", batch_id=batch_id)
     assert world.statuses(batch_id) == statuses
 
 
-def test_a_handler_that_cannot_roll_back_is_named(desk: Desk, world: World) -> None:
+def test_the_error_names_a_handler_without_rollback(gateway: StubGateway, world: World) -> None:
     batch_id, _ = world.batch(1, captured=[0])
     world.run(world.keeper())
     with pytest.raises(Conflict, match="has no rollback"):
-        desk("batch.rollback", batch_id=batch_id)
+        gateway("batch.rollback", batch_id=batch_id)
 
 
-def test_a_batch_that_captured_nothing_has_nothing_to_roll_back(desk: Desk, world: World) -> None:
-    batch_id = submitted(desk, type=UNDOES.type)
+def test_a_batch_without_captures_cannot_be_rolled_back(gateway: StubGateway, world: World) -> None:
+    batch_id = submitted(gateway, type=UNDOES.type)
     world.run(world.keeper())
     with pytest.raises(Conflict, match="before_update"):
-        desk("batch.rollback", batch_id=batch_id)
+        gateway("batch.rollback", batch_id=batch_id)
 
 
-def test_a_rollback_can_be_cancelled_and_begun_again(desk: Desk, world: World) -> None:
-    batch_id = undoable(desk)
+def test_a_cancelled_rollback_can_be_started_again(gateway: StubGateway, world: World) -> None:
+    batch_id = undoable(gateway)
     one, two, _ = world.members(batch_id)
     keeper = world.keeper()
     world.run(keeper)
-    desk("batch.rollback", batch_id=batch_id)
+    gateway("batch.rollback", batch_id=batch_id)
     world.run(keeper, [one])
     world.run(keeper, [two], end=RunEnd.ERROR)
-    desk("batch.cancel", batch_id=batch_id)
+    gateway("batch.cancel", batch_id=batch_id)
     assert world.statuses(batch_id) == ["rollback_success", "rollback_fail", "cancel"]
-    desk("batch.rollback", batch_id=batch_id)
+    gateway("batch.rollback", batch_id=batch_id)
     assert world.statuses(batch_id) == ["rollback_success", "rollback_pending", "rollback_pending"]
     world.run(keeper)
-    assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_success"
+    assert gateway("batch.show", batch_id=batch_id)["status"] == "rollback_success"
     world.check_laws()
 
 
-def test_retry_in_a_rollback_rolls_back_again(desk: Desk, world: World) -> None:
-    batch_id = undoable(desk)
+def test_retry_repeats_failed_rollbacks(gateway: StubGateway, world: World) -> None:
+    batch_id = undoable(gateway)
     keeper = world.keeper()
     world.run(keeper)
-    desk("batch.rollback", batch_id=batch_id)
+    gateway("batch.rollback", batch_id=batch_id)
     world.run(keeper, end=RunEnd.ERROR)
-    assert desk("batch.show", batch_id=batch_id)["status"] == "rollback_fail"
-    assert desk("batch.retry", batch_id=batch_id)["retried"] == 3
+    assert gateway("batch.show", batch_id=batch_id)["status"] == "rollback_fail"
+    assert gateway("batch.retry", batch_id=batch_id)["retried"] == 3
     assert set(world.statuses(batch_id)) == {"rollback_pending"}
     world.check_laws()

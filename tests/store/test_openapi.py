@@ -1,6 +1,6 @@
-"""The REST door, tried with what its own description allows and with what it does not.
+"""The REST interface, called with generated requests that its description allows and does not.
 
-Nothing may break, and every answer must be one that the description has.
+There must be no server errors, and every response must match the description.
 """
 
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ from drumline.domain.release import RunEnd
 from drumline.store.database import Database
 from drumline.web import openapi
 from tests.store.conftest import wipe
-from tests.store.desk import NODE, STRICT, UNDOES, Desk
 from tests.store.job_samples import ASYNC, HTTP, SAMPLE
+from tests.store.stub_gateway import NODE, STRICT, UNDOES, StubGateway
 from tests.store.world import SPEC, World
 from tests.web_site import Site
 
@@ -41,16 +41,18 @@ CHECKS = [
 
 
 class Furnished:
-    """A store in which there is one of everything, so that not all is refused as unknown."""
+    """A store with one row of every kind, so that requests find something."""
 
     def __init__(self, database: Database) -> None:
         world = World(database)
         world.announce(SPEC, STRICT, UNDOES, ASYNC, HTTP)
-        desk = Desk(database)
-        task_id = desk("task.schedule", type=SPEC.type, delay=3600)["task_id"]
+        gateway = StubGateway(database)
+        task_id = gateway("task.schedule", type=SPEC.type, delay=3600)["task_id"]
         self.known: dict[str, Any] = {
-            "job": desk("job.create", **SAMPLE)["id"],
-            "batch_id": desk("batch.submit", batch_name="b", type=UNDOES.type, count=3)["batch_id"],
+            "job": gateway("job.create", **SAMPLE)["id"],
+            "batch_id": gateway("batch.submit", batch_name="b", type=UNDOES.type, count=3)[
+                "batch_id"
+            ],
             "task_id": task_id,
             "type": STRICT.type,
             "worker": "worker",
@@ -58,8 +60,8 @@ class Furnished:
         }
         keeper_id = world.keeper("worker", NODE)
         world.run(keeper_id, end=RunEnd.ERROR)
-        desk.workers = (WorkerStatus(keeper=keeper_id, name="worker"),)
-        self.context = desk.context
+        gateway.workers = (WorkerStatus(keeper=keeper_id, name="worker"),)
+        self.context = gateway.context
         self.site: Site
 
 
@@ -77,7 +79,7 @@ OPERATIONS = [found.ok() for found in DESCRIPTION.get_all_operations() if isinst
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
-def test_every_answer_is_as_described(
+def test_every_response_matches_the_description(
     operation: Any, mode: GenerationMode, furnished: Furnished
 ) -> None:
     headers = {"Authorization": f"Bearer {furnished.site.tokens['admin']}"}

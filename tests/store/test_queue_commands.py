@@ -1,31 +1,31 @@
-"""Pausing the queue, as a whole or for a type."""
+"""Pausing a type or everything."""
 
 import pytest
 
 from drumline.errors import Conflict, UnknownHandler
 from drumline.store.tables import pause
-from tests.store.desk import Desk
+from tests.store.stub_gateway import StubGateway
 from tests.store.world import SPEC, at_once
 
 
-def test_a_pause_stays_until_it_is_undone(desk: Desk) -> None:
-    assert desk("queue.pause", type=SPEC.type) == {"paused": [SPEC.type]}
-    assert desk("queue.pause", type=SPEC.type) == {"paused": [SPEC.type]}
-    assert desk("queue.pause") == {"paused": ["*", SPEC.type]}
-    assert desk("queue.show")["paused"] == ["*", SPEC.type]
-    assert desk("queue.resume") == {"paused": [SPEC.type]}
+def test_a_pause_lasts_until_it_is_resumed(gateway: StubGateway) -> None:
+    assert gateway("queue.pause", type=SPEC.type) == {"paused": [SPEC.type]}
+    assert gateway("queue.pause", type=SPEC.type) == {"paused": [SPEC.type]}
+    assert gateway("queue.pause") == {"paused": ["*", SPEC.type]}
+    assert gateway("queue.show")["paused"] == ["*", SPEC.type]
+    assert gateway("queue.resume") == {"paused": [SPEC.type]}
     with pytest.raises(Conflict, match="the whole queue is not paused; paused: type"):
-        desk("queue.resume")
-    assert desk("queue.resume", type=SPEC.type) == {"paused": []}
-    assert desk.rings == 5
+        gateway("queue.resume")
+    assert gateway("queue.resume", type=SPEC.type) == {"paused": []}
+    assert gateway.notifications == 5
 
 
-def test_a_type_that_nobody_has_cannot_be_paused(desk: Desk) -> None:
+def test_a_type_without_a_handler_cannot_be_paused(gateway: StubGateway) -> None:
     with pytest.raises(UnknownHandler, match="typo"):
-        desk("queue.pause", type="typo")
+        gateway("queue.pause", type="typo")
 
 
-def test_two_who_pause_at_once_agree(desk: Desk) -> None:
-    answers = at_once(*[lambda: desk("queue.pause", type=SPEC.type)] * 6)
+def test_concurrent_pauses_give_the_same_answer(gateway: StubGateway) -> None:
+    answers = at_once(*[lambda: gateway("queue.pause", type=SPEC.type)] * 6)
     assert answers == [{"paused": [SPEC.type]}] * 6
-    assert desk.count(pause) == 1
+    assert gateway.count(pause) == 1

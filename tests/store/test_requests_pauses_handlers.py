@@ -1,4 +1,4 @@
-"""The small nouns: requests are done once, pauses and handlers are kept."""
+"""The tables of requests, pauses and handlers."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -28,11 +28,11 @@ from tests.store.world import (
 
 
 def schedule(tx: Tx) -> dict[str, Any]:
-    """A change whose doing can be counted."""
+    """A change whose executions can be counted."""
     return {"task_id": tasks.add_one(tx, new_task(tx)), "note": "grün"}
 
 
-def test_a_request_sent_twice_is_done_once_and_answered_the_same(world: World) -> None:
+def test_a_repeated_request_is_executed_once_and_answered_the_same(world: World) -> None:
     first = once(world.database, "r1", "task.schedule", schedule)
     again = once(world.database, "r1", "task.schedule", schedule)
     assert again == first
@@ -41,7 +41,7 @@ def test_a_request_sent_twice_is_done_once_and_answered_the_same(world: World) -
     assert other != first
 
 
-def test_a_request_sent_twice_at_once_is_done_once(world: World) -> None:
+def test_two_concurrent_copies_of_a_request_are_executed_once(world: World) -> None:
     for number in range(5):
         ask = partial(once, world.database, f"r{number}", "task.schedule", schedule)
         answers = at_once(ask, ask, ask, ask)
@@ -49,15 +49,15 @@ def test_a_request_sent_twice_at_once_is_done_once(world: World) -> None:
         assert len(world.dues()) == number + 1
 
 
-def test_the_second_waits_for_the_first_and_gets_its_answer(world: World) -> None:
-    """The first is between its insert and its commit."""
+def test_a_second_copy_waits_for_the_first_and_gets_its_answer(world: World) -> None:
+    """The first copy is between its insert and its commit."""
     asked: list[Future[dict[str, Any]]] = []
 
     def slow(tx: Tx) -> dict[str, Any]:
         answer: dict[str, Any] = schedule(tx)
         if not asked:
             asked.append(pool.submit(once, world.database, "r", "task.schedule", schedule))
-            with suppress(TimeoutError):  # it waits for us, as it should
+            with suppress(TimeoutError):  # it waits for the first copy
                 asked[0].exception(0.3)
         return answer
 
@@ -67,13 +67,13 @@ def test_the_second_waits_for_the_first_and_gets_its_answer(world: World) -> Non
     assert [due.id for due in world.dues()] == [first["task_id"]]
 
 
-def test_a_request_whose_commit_was_lost_is_done_once(world: World) -> None:
+def test_a_request_with_a_commit_of_unknown_fate_is_executed_once(world: World) -> None:
     with commit_of_unknown_fate(world.database):
         answer = once(world.database, "r", "task.schedule", schedule)
     assert [due.id for due in world.dues()] == [answer["task_id"]]
 
 
-def test_a_request_that_fails_is_not_remembered(world: World) -> None:
+def test_a_failed_request_is_not_stored(world: World) -> None:
     def refuse(tx: Tx) -> dict[str, Any]:
         schedule(tx)
         raise Conflict(reason="not now")
@@ -85,7 +85,7 @@ def test_a_request_that_fails_is_not_remembered(world: World) -> None:
     assert once(world.database, "r", "task.schedule", schedule)["task_id"]
 
 
-def test_an_id_used_for_another_command_is_refused(world: World) -> None:
+def test_a_request_id_of_another_command_is_refused(world: World) -> None:
     once(world.database, "r", "task.schedule", schedule)
     with pytest.raises(Conflict, match=r"was a task\.schedule"):
         once(world.database, "r", "batch.cancel", schedule)
@@ -109,7 +109,7 @@ def test_a_pause_is_kept_until_it_is_removed(world: World) -> None:
     assert paused(world) == ["cdc_job_stop"]
 
 
-def test_two_who_pause_the_same_at_once_both_succeed(world: World) -> None:
+def test_concurrent_pauses_of_a_type_both_succeed(world: World) -> None:
     while_open(
         world.database,
         lambda tx: pauses.add(tx, REGION, "mail.send"),
@@ -137,14 +137,14 @@ def find(world: World, type: str, target_type: str | None = None) -> HandlerSpec
     return world.database.read(lambda tx: handlers.find(tx, REGION, type, target_type))
 
 
-def test_a_manifest_comes_back_as_it_was_announced(world: World) -> None:
+def test_an_announced_manifest_is_read_back_unchanged(world: World) -> None:
     world.announce(STOP, HandlerSpec("panama", "migrate"))
     known = world.database.read(lambda tx: handlers.known(tx, REGION))
     assert known == [STOP, HandlerSpec("panama", "migrate")]
     assert world.database.read(lambda tx: handlers.known(tx, "elsewhere")) == []
 
 
-def test_a_later_word_replaces_the_earlier(world: World) -> None:
+def test_a_later_announcement_replaces_the_earlier(world: World) -> None:
     world.announce(HandlerSpec("cdc", "job_stop", timeout=1), HandlerSpec("cdc", "job_start"))
     world.announce(STOP)
     assert find(world, "job_stop") == STOP
@@ -169,7 +169,7 @@ def test_a_type_is_found_alone_or_with_its_target_type(world: World) -> None:
         find(world, "migrate", "cdc")
 
 
-def test_nothing_announced_yet_is_said_so(world: World) -> None:
+def test_the_error_says_that_no_handler_was_announced(world: World) -> None:
     world.announce()
     with pytest.raises(UnknownHandler, match="none yet"):
         find(world, "anything")

@@ -1,4 +1,4 @@
-"""What the audit trail shows of arguments: always bounded, always JSON, never a secret."""
+"""Arguments in the audit trail: bounded, valid JSON, without secrets."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drumline.command_layer import audit_trail
 
-SECRET = "correct-horse-battery"  # noqa: S105  # what must not be seen
+SECRET = "correct-horse-battery"  # noqa: S105  # must not appear
 SECRET_NAMES = st.sampled_from(["token", "password", "Authorization", "api_key", "client_secret"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=400),
@@ -19,7 +19,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=20), JSON, max_size=20))
-def test_it_is_json_and_fits(arguments: dict[str, Any]) -> None:
+def test_arguments_are_json_within_the_limit(arguments: dict[str, Any]) -> None:
     text = audit_trail.format_arguments(arguments)
     assert len(text.encode()) <= audit_trail.ARGUMENTS_LIMIT
     assert isinstance(json.loads(text), dict)
@@ -27,7 +27,7 @@ def test_it_is_json_and_fits(arguments: dict[str, Any]) -> None:
 
 @st.composite
 def hiding_places(draw: st.DrawFn) -> dict[str, Any]:
-    """A secret under its name, as deep in values and in texts of JSON as anyone likes."""
+    """A secret under its name, nested in values and in JSON texts."""
     place: Any = {draw(SECRET_NAMES): SECRET}
     for wrap in draw(st.lists(st.sampled_from(["list", "dict", "text"]), max_size=4)):
         if wrap == "list":
@@ -40,17 +40,17 @@ def hiding_places(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(hiding_places())
-def test_no_secret_is_shown(arguments: dict[str, Any]) -> None:
+def test_secrets_are_masked(arguments: dict[str, Any]) -> None:
     assert SECRET not in audit_trail.format_arguments(arguments)
 
 
-def test_a_cut_leaves_no_half_of_a_secret() -> None:
+def test_truncation_leaves_no_part_of_a_secret() -> None:
     for padding in range(audit_trail.TEXT_LIMIT - 60, audit_trail.READ_LIMIT + 60, 7):
         text = json.dumps({"x": "y" * padding, "password": SECRET})
         assert SECRET[:4] not in audit_trail.format_arguments({"body_template": text})
 
 
-def test_what_is_many_is_counted() -> None:
+def test_omitted_items_are_counted() -> None:
     shown = json.loads(
         audit_trail.format_arguments({"targets": [{"target_id": str(n)} for n in range(5000)]})
     )
@@ -76,7 +76,5 @@ def test_what_is_many_is_counted() -> None:
         ("job.create", [{"name": "n" * 900}], "job " + "n" * 251),
     ],
 )
-def test_the_subject_is_what_was_acted_on(
-    command: str, found: list[dict[str, Any]], subject: str
-) -> None:
+def test_the_subject_of_a_command(command: str, found: list[dict[str, Any]], subject: str) -> None:
     assert audit_trail.name_subject(command, *found) == subject

@@ -1,4 +1,4 @@
-"""Parameters are refused at the door exactly when the handler's own type would refuse them."""
+"""The schema check refuses exactly the parameters that the handler's type would refuse."""
 
 from typing import Annotated, Any, Literal
 
@@ -64,7 +64,7 @@ def accepted_by_type(value: Any, kind: Any) -> bool:
 
 
 @given(st.sampled_from(TYPES), values)
-def test_the_door_agrees_with_the_type(kind: Any, value: Any) -> None:
+def test_the_schema_check_agrees_with_the_type(kind: Any, value: Any) -> None:
     schema = msgspec.json.schema(kind)
     try:
         require(schema, value)
@@ -87,13 +87,13 @@ def test_the_door_agrees_with_the_type(kind: Any, value: Any) -> None:
         (Annotated[str, Meta(max_length=1)], "ab", "param: has 2 characters, not 0 to 1"),
     ],
 )
-def test_what_is_wrong_is_named(kind: Any, value: Any, words: str) -> None:
+def test_the_wrong_field_is_named(kind: Any, value: Any, words: str) -> None:
     with pytest.raises(WrongUse) as raised:
         require(msgspec.json.schema(kind), value)
     assert str(raised.value) == words
 
 
-def test_a_handler_without_a_schema_takes_anything() -> None:
+def test_a_handler_without_a_schema_accepts_any_parameter() -> None:
     require(None, {"any": ["thing"]})
 
 
@@ -126,7 +126,7 @@ Either = Annotated[
         (None, "param: must be of type object, not null"),
     ],
 )
-def test_what_a_handler_adds_to_its_schema_counts(value: Any, words: str | None) -> None:
+def test_the_extra_schema_of_a_handler_is_checked(value: Any, words: str | None) -> None:
     schema = msgspec.json.schema(Either)
     if words is None:
         require(schema, value)

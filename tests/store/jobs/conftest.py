@@ -1,13 +1,13 @@
-"""What the tests of jobs share: a world whose clock stands still, and a desk in it."""
+"""What the tests of jobs share: a world whose clock stands still, and a gateway in it."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from drumline.store.database import Database
-from tests.store.desk import STRICT, Desk
 from tests.store.job_samples import ASYNC, HTTP
 from tests.store.job_world import JobWorld, stopped_clock
+from tests.store.stub_gateway import STRICT, StubGateway
 from tests.store.world import SPEC
 
 
@@ -18,6 +18,6 @@ def world(database: Database) -> Iterator[JobWorld]:
 
 
 @pytest.fixture
-def desk(world: JobWorld) -> Desk:
+def gateway(world: JobWorld) -> StubGateway:
     world.announce(SPEC, STRICT, ASYNC, HTTP)
-    return Desk(world.database)
+    return StubGateway(world.database)

@@ -1,4 +1,4 @@
-"""Callbacks as a command: by their token, and counted where they are refused."""
+"""The callback command."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from drumline.errors import BadToken, Conflict, WrongUse
 from drumline.store.job import callbacks
 from drumline.store.task import runs
 from drumline.telemetry import metrics
-from tests.store.desk import Desk
 from tests.store.job_world import JobWorld
+from tests.store.stub_gateway import StubGateway
 from tests.store.world import LIMITS, over
 
 
@@ -18,8 +18,8 @@ def refusals(code: str) -> float:
     return float(metrics.callbacks.labels(code)._value.get())
 
 
-def test_callbacks_come_in_by_their_token_and_refusals_are_counted(
-    desk: Desk, world: JobWorld
+def test_callbacks_need_their_token_and_refusals_are_counted(
+    gateway: StubGateway, world: JobWorld
 ) -> None:
     key, worker = callbacks.secret_key(world.database), world.keeper()
     task_id = world.one_shot()
@@ -29,7 +29,7 @@ def test_callbacks_come_in_by_their_token_and_refusals_are_counted(
     def call_back(status: str, token: str = token, **values: Any) -> str:
         callback = {"status": status, **values}
         return str(
-            desk("callback.receive", task_id=task_id, token=token, callback=callback)["done"]
+            gateway("callback.receive", task_id=task_id, token=token, callback=callback)["done"]
         )
 
     bad, late = refusals("BadToken"), refusals("Conflict")
@@ -42,13 +42,15 @@ def test_callbacks_come_in_by_their_token_and_refusals_are_counted(
     with pytest.raises(Conflict):
         call_back("success")
     assert (refusals("BadToken"), refusals("Conflict")) == (bad + 1, late + 1)
-    assert desk("task.show", task_id=task_id)["result"] == {"answer": None, "callback": 7}
+    assert gateway("task.show", task_id=task_id)["result"] == {"answer": None, "callback": 7}
     for wrong in ({"status": "perhaps"}, {"status": "success", "more": 1}, {}):
         with pytest.raises(WrongUse, match="callback"):
-            desk("callback.receive", task_id=task_id, token=token, callback=wrong)
+            gateway("callback.receive", task_id=task_id, token=token, callback=wrong)
 
 
-def test_an_early_callback_is_settled_by_whoever_comes_first(desk: Desk, world: JobWorld) -> None:
+def test_an_early_callback_ends_the_run_when_it_waits(
+    gateway: StubGateway, world: JobWorld
+) -> None:
     """The run began to wait while the callback was being written."""
     key, worker = callbacks.secret_key(world.database), world.keeper()
     task_id = world.one_shot()
@@ -64,6 +66,6 @@ def test_an_early_callback_is_settled_by_whoever_comes_first(desk: Desk, world: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(callbacks, "_note", meanwhile)
         callback = {"status": "success"}
-        done = desk("callback.receive", task_id=task_id, token=token, callback=callback)
+        done = gateway("callback.receive", task_id=task_id, token=token, callback=callback)
     assert done["done"] == "kept"
     assert world.task(task_id).status == "success"

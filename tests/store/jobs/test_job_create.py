@@ -1,4 +1,4 @@
-"""Creating a job: what is accepted as it stands, what is refused and by which name."""
+"""Creating jobs."""
 
 import json
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from drumline.errors import Conflict, WrongUse
-from tests.store.desk import Desk
 from tests.store.job_samples import SAMPLE, TASK
 from tests.store.job_world import JobWorld
+from tests.store.stub_gateway import StubGateway
 from tests.store.world import SPEC, not_none
 
 
-def test_the_sample_body_creates_a_job_as_it_stands(desk: Desk, world: JobWorld) -> None:
-    made = desk("job.create", **SAMPLE)
-    assert desk.rings == 1, "the ticker is woken"
-    shown = desk("job.show", job="sample")
+def test_the_documented_sample_creates_a_job(gateway: StubGateway, world: JobWorld) -> None:
+    made = gateway("job.create", **SAMPLE)
+    assert gateway.notifications == 1, "the ticker is notified"
+    shown = gateway("job.show", job="sample")
     assert made.items() <= shown.items()
     assert {k: v for k, v in SAMPLE.items() if k != "headers_json"}.items() <= shown.items()
     assert json.loads(shown["headers_json"]) == {
@@ -31,7 +31,7 @@ def test_the_sample_body_creates_a_job_as_it_stands(desk: Desk, world: JobWorld)
     assert len(shown["next_firings"]) == 5
 
     world.clock.at(1)
-    run = world.task(desk("job.trigger", job=made["id"])["task_id"])
+    run = world.task(gateway("job.trigger", job=made["id"])["task_id"])
     assert (run.type, run.target_type, run.timeout_ms) == ("http", "http", 15_000)
     assert json.loads(not_none(run.param)) == {
         "method": "POST",
@@ -43,18 +43,18 @@ def test_the_sample_body_creates_a_job_as_it_stands(desk: Desk, world: JobWorld)
     }
 
 
-def test_what_is_omitted_has_its_default(desk: Desk) -> None:
-    call = desk("job.create", name="call", cron_expr="* * * * *", target_url="http://h/")
+def test_omitted_fields_have_defaults(gateway: StubGateway) -> None:
+    call = gateway("job.create", name="call", cron_expr="* * * * *", target_url="http://h/")
     assert call["cron_expr"] == "0 * * * * *"
     assert (call["timeout_seconds"], call["http_method"], call["exec_type"]) == (15, "GET", "SYNC")
     assert (call["max_concurrency"], call["concurrency_policy"]) == (0, "QUEUE")
     assert (call["overlap_action"], call["failure_action"]) == ("ALLOW", "RUN_NEW")
     assert (call["misfire_grace_seconds"], call["priority"]) == (10, 5)
-    task = desk("job.create", **TASK)
+    task = gateway("job.create", **TASK)
     assert task["cron_expr"] == "0 0 6 * * MON-FRI", "stored normalised"
     assert (task["type"], task["target_type"]) == (SPEC.type, SPEC.target_type)
-    assert task["timeout_seconds"] == 20, "what its handler asks for"
-    assert desk("job.create", **TASK | {"name": "b", "type": "begins"})["timeout_seconds"] == 8
+    assert task["timeout_seconds"] == 20, "as its handler declares"
+    assert gateway("job.create", **TASK | {"name": "b", "type": "begins"})["timeout_seconds"] == 8
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,13 @@ def test_what_is_omitted_has_its_default(desk: Desk) -> None:
         ({"cron_expr": None}, "cron_expr"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_name(desk: Desk, wrong: dict[str, Any], words: str) -> None:
+def test_an_error_names_the_wrong_field(
+    gateway: StubGateway, wrong: dict[str, Any], words: str
+) -> None:
     with pytest.raises(WrongUse) as caught:
-        desk("job.create", **SAMPLE | wrong)
+        gateway("job.create", **SAMPLE | wrong)
     assert words in str(caught.value)
-    assert desk("job.list")["jobs"] == []
+    assert gateway("job.list")["jobs"] == []
 
 
 @pytest.mark.parametrize(
@@ -125,35 +127,35 @@ def test_what_is_wrong_is_told_by_its_name(desk: Desk, wrong: dict[str, Any], wo
         ({"type": None}, "target_url"),
     ],
 )
-def test_what_is_wrong_with_a_job_of_tasks_too(
-    desk: Desk, wrong: dict[str, Any], words: str
+def test_an_error_of_a_task_job_names_the_wrong_field(
+    gateway: StubGateway, wrong: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(WrongUse, match=words):
-        desk("job.create", **TASK | wrong)
+        gateway("job.create", **TASK | wrong)
 
 
-def test_an_async_call_says_how_it_is_called_back(desk: Desk) -> None:
-    made = desk("job.create", **SAMPLE | {"exec_type": "ASYNC"})
+def test_an_async_call_has_a_callback_method_and_timeout(gateway: StubGateway) -> None:
+    made = gateway("job.create", **SAMPLE | {"exec_type": "ASYNC"})
     assert (made["callback_method"], made["callback_timeout_sec"]) == ("POST", 3600)
-    changed = desk("job.update", job="sample", callback_timeout_sec=5)
+    changed = gateway("job.update", job="sample", callback_timeout_sec=5)
     assert changed["callback_timeout_sec"] == 5
-    assert desk("job.update", job="sample", exec_type="SYNC")["callback_timeout_sec"] is None
+    assert gateway("job.update", job="sample", exec_type="SYNC")["callback_timeout_sec"] is None
 
 
-def test_a_retry_policy_reaches_the_runs(desk: Desk, world: JobWorld) -> None:
+def test_a_retry_policy_reaches_the_runs(gateway: StubGateway, world: JobWorld) -> None:
     policy = {"max_attempts": 4, "delay": 0.5, "factor": 3.0, "on": ["5xx", "timeout"]}
-    made = desk("job.create", **SAMPLE | {"retry_policy_json": json.dumps(policy)})
+    made = gateway("job.create", **SAMPLE | {"retry_policy_json": json.dumps(policy)})
     assert json.loads(made["retry_policy_json"]) == policy
-    run = world.task(desk("job.trigger", job="sample")["task_id"])
+    run = world.task(gateway("job.trigger", job="sample")["task_id"])
     retry = json.loads(not_none(run.retry))
     assert (retry["retries"], retry["delay"], retry["factor"]) == (3, 0.5, 3.0)
     assert retry["causes"] == ["error", "timeout"]
     assert json.loads(json.loads(not_none(run.param))["retry"]) == policy
 
 
-def test_a_request_that_is_sent_twice_makes_one_job(desk: Desk) -> None:
-    one, two = (desk("job.create", "same-id", **SAMPLE) for _ in range(2))
+def test_a_repeated_request_creates_one_job(gateway: StubGateway) -> None:
+    one, two = (gateway("job.create", "same-id", **SAMPLE) for _ in range(2))
     assert one == two
-    assert len(desk("job.list")["jobs"]) == 1
+    assert len(gateway("job.list")["jobs"]) == 1
     with pytest.raises(Conflict, match="already a job called 'sample'"):
-        desk("job.create", **SAMPLE)
+        gateway("job.create", **SAMPLE)

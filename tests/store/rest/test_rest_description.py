@@ -1,4 +1,4 @@
-"""The description of the REST door, as a document and as a page."""
+"""The REST description, as a document and as a page."""
 
 from drumline.web import openapi
 from drumline.web.routes import PREFIX, TABLE
@@ -6,7 +6,7 @@ from tests.store.job_samples import SAMPLE
 from tests.web_site import Site
 
 
-def test_the_document_describes_every_line(site: Site) -> None:
+def test_the_document_describes_every_endpoint(site: Site) -> None:
     document = site("GET", "//api/openapi.json", by=None).document
     assert document["openapi"] == "3.1.0"
     described = {
@@ -28,7 +28,7 @@ def test_the_document_describes_every_line(site: Site) -> None:
     assert status["description"] == "Only tasks in these states; all states if none is given."
 
 
-def test_the_page_shows_every_line_and_loads_nothing(site: Site) -> None:
+def test_the_page_shows_every_endpoint_and_loads_no_files(site: Site) -> None:
     start = site("GET", "//", by=None)
     assert (start.status, start.headers["location"]) == (307, "/api/docs")
     page = site("GET", "//api/docs", by=None)

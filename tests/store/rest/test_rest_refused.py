@@ -1,4 +1,4 @@
-"""What is wrong with a request is told in one clear answer."""
+"""The errors of wrong REST requests."""
 
 import json
 from typing import Any
@@ -36,13 +36,13 @@ from tests.web_site import Site, require_problem
         ("PUT", "/jobs", {}, 405, "takes", None),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(
+def test_an_error_names_the_wrong_field(
     site: Site, method: str, path: str, body: Any, status: int, words: str, field: str | None
 ) -> None:
     require_problem(site(method, path, body), status, words, field)
 
 
-def test_a_wrong_method_is_told_the_right_ones(site: Site) -> None:
+def test_405_names_the_allowed_methods(site: Site) -> None:
     allowed = site("PUT", "/jobs/x").headers["allow"]
     assert {"GET", "PATCH", "DELETE"} <= set(allowed.split(", "))
 
@@ -79,9 +79,7 @@ def test_a_body_that_is_too_large_is_refused(site: Site) -> None:
     require_problem(site("POST", "/tasks", raw=iter([small])), 413, "more than")
 
 
-def test_what_is_not_ours_is_not_explained_to_strangers(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_internal_error_reveals_no_details(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_(*_: object) -> None:
         raise RuntimeError("the password is sesame")
 
@@ -89,7 +87,7 @@ def test_what_is_not_ours_is_not_explained_to_strangers(
     require_problem(site("GET", "/tasks"), 500, "an internal error; see the log")
 
 
-def test_a_database_that_is_away_is_503_and_known_tokens_stay_known(
+def test_an_unavailable_database_is_503_and_cached_tokens_stay_valid(
     site: Site, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
@@ -99,4 +97,4 @@ def test_a_database_that_is_away_is_503_and_known_tokens_stay_known(
     monkeypatch.setattr("drumline.web.api_tokens.CACHE_SECONDS", -1.0)
     monkeypatch.setattr(database, "_read_once", away)
     require_problem(site("GET", "/tasks", by="read"), 503, "database cannot be reached")
-    assert site("GET", "/queue", by="operate").status == 503, "this one was not known"
+    assert site("GET", "/queue", by="operate").status == 503, "this token was not cached"

@@ -1,4 +1,4 @@
-"""The REST door over real HTTP: what each request does, and does once."""
+"""The REST interface over real HTTP."""
 
 import json
 from types import SimpleNamespace
@@ -11,15 +11,15 @@ from drumline.store.job import callbacks
 from drumline.store.task import runs
 from drumline.telemetry import metrics
 from drumline.web.routes import PREFIX
-from tests.store.desk import STRICT
 from tests.store.job_samples import ASYNC, SAMPLE
+from tests.store.stub_gateway import STRICT
 from tests.store.world import LIMITS, REGION, SPEC, World, over
 from tests.web_site import Site, require_problem
 
 # --- jobs ----------------------------------------------------------------------------------------
 
 
-def test_the_sample_body_creates_a_job_as_it_stands(site: Site) -> None:
+def test_the_documented_sample_creates_a_job(site: Site) -> None:
     made = site("POST", "/jobs", SAMPLE, by="operate")
     assert made.status == 201, made.body
     assert made.headers["location"] == f"/api/v1/jobs/{made.document['id']}"
@@ -31,7 +31,7 @@ def test_the_sample_body_creates_a_job_as_it_stands(site: Site) -> None:
     assert site("GET", "/jobs/sample").document == shown.document, "by its name, too"
 
 
-def test_a_job_through_its_life(site: Site) -> None:
+def test_the_life_cycle_of_a_job(site: Site) -> None:
     made = site("POST", "/jobs", SAMPLE)
     assert made.headers["etag"] == '"1"'
     changed = site("PATCH", "/jobs/sample", {"timeout_seconds": 20, "version": 1})
@@ -51,7 +51,7 @@ def test_a_job_through_its_life(site: Site) -> None:
     require_problem(site("GET", "/jobs/sample"), 404, "no job sample")
 
 
-def test_a_bare_expression_is_asked_for_its_next_times(site: Site) -> None:
+def test_the_next_firings_of_an_expression(site: Site) -> None:
     query = "cron_expr=0+30+2+*+*+sun&timezone=Europe/Berlin&after=2030-01-01T00:00:00Z&count=2"
     found = site("GET", f"/cron/next?{query}", by="read").document
     assert [one["local"] for one in found["firings"]] == [
@@ -60,7 +60,7 @@ def test_a_bare_expression_is_asked_for_its_next_times(site: Site) -> None:
     ]
 
 
-def test_a_version_that_is_not_the_one_that_was_read_changes_nothing(site: Site) -> None:
+def test_a_stale_version_changes_nothing(site: Site) -> None:
     site("POST", "/jobs", SAMPLE)
     assert site("PATCH", "/jobs/sample", {"priority": 7}, If_Match='"1"').status == 200
     for late in (
@@ -80,7 +80,7 @@ def test_a_version_that_is_not_the_one_that_was_read_changes_nothing(site: Site)
 # --- batches, tasks, workers, the queue ----------------------------------------------------------
 
 
-def test_a_batch_through_its_life(site: Site, world: World) -> None:
+def test_the_life_cycle_of_a_batch(site: Site, world: World) -> None:
     body = {"name": "june", "type": SPEC.type, "targets": [{"target_id": "a"}, {"target_id": "b"}]}
     made = site("POST", "/batches", body, by="operate")
     assert (made.status, made.document["tasks"]) == (201, 2)
@@ -94,7 +94,7 @@ def test_a_batch_through_its_life(site: Site, world: World) -> None:
     require_problem(site("POST", f"{where}/rollback"), 409, "cannot be rolled back")
 
 
-def test_a_large_batch_is_loaded_in_parts(site: Site) -> None:
+def test_a_large_batch_is_loaded_in_chunks(site: Site) -> None:
     made = site("POST", "/loads", {"name": "large", "type": SPEC.type})
     load = f"/loads/{made.document['batch_id']}"
     for _ in range(2):
@@ -104,7 +104,7 @@ def test_a_large_batch_is_loaded_in_parts(site: Site) -> None:
     assert site("GET", made.headers["location"].removeprefix("/api/v1")).document["total"] == 10_000
 
 
-def test_a_task_through_its_life(site: Site) -> None:
+def test_the_life_cycle_of_a_task(site: Site) -> None:
     made = site("POST", "/tasks", {"type": SPEC.type, "delay": 60, "instance_id": "one"})
     where = f"/tasks/{made.document['task_id']}"
     assert (made.status, made.headers["location"]) == (201, f"/api/v1{where}")
@@ -117,7 +117,7 @@ def test_a_task_through_its_life(site: Site) -> None:
     assert (many.status, many.document["tasks"]) == (201, 3)
 
 
-def test_lists_come_in_pages_with_a_link_to_the_next(site: Site) -> None:
+def test_pages_link_to_the_next_page(site: Site) -> None:
     site("POST", "/tasks/many", {"type": SPEC.type, "params": [None] * 5})
     found, page = [], site("GET", f"/tasks?limit=2&type={SPEC.type}&status=pending")
     while True:
@@ -130,7 +130,7 @@ def test_lists_come_in_pages_with_a_link_to_the_next(site: Site) -> None:
     assert found == sorted(found, reverse=True) and len(found) == 5
 
 
-def test_a_list_that_counts_up_has_its_next_page_above(
+def test_the_next_page_of_an_ascending_list_comes_after(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failed(tx: object, sweep_id: int, after: int | None, limit: int) -> list[Any]:
@@ -159,7 +159,7 @@ def test_workers_queue_handlers_and_status(site: Site) -> None:
 # --- callbacks -----------------------------------------------------------------------------------
 
 
-def test_a_callback_shows_the_runs_token_and_not_ours(site: Site, world: World) -> None:
+def test_a_callback_needs_the_token_of_its_run(site: Site, world: World) -> None:
     def waiting() -> tuple[int, str]:
         task_id = world.one_shot(type=ASYNC.type, timeout_ms=60_000)
         keeper_id = world.keeper()
@@ -177,7 +177,9 @@ def test_a_callback_shows_the_runs_token_and_not_ours(site: Site, world: World) 
     require_problem(none, 401, "its run's token")
     assert metrics.callbacks.labels("NoCallbackToken")._value.get() == before + 1
     for wrong in ("admin", other):
-        require_problem(site("POST", f"/callbacks/{first}", body, by=wrong), 403, "not right")
+        require_problem(
+            site("POST", f"/callbacks/{first}", body, by=wrong), 403, "does not match this run"
+        )
     bad = site("POST", f"/callbacks/{first}", {"status": "maybe"}, by=token)
     require_problem(bad, 422, "maybe", "callback.status")
     assert site("POST", f"/callbacks/{first}", body, by=token).document["done"] == "done"
@@ -190,7 +192,7 @@ def test_a_callback_shows_the_runs_token_and_not_ours(site: Site, world: World) 
 # --- once ----------------------------------------------------------------------------------------
 
 
-def test_an_idempotency_key_makes_a_change_happen_once(site: Site) -> None:
+def test_a_change_with_an_idempotency_key_is_made_once(site: Site) -> None:
     body = {"type": SPEC.type}
     first = site("POST", "/tasks", body, Idempotency_Key="k1")
     again = site("POST", "/tasks", body, Idempotency_Key="k1")

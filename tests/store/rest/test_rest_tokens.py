@@ -1,4 +1,4 @@
-"""Who may do what over REST: tokens and their roles."""
+"""API tokens and their roles."""
 
 import pytest
 from sqlalchemy import select
@@ -19,7 +19,7 @@ def filled(endpoint: Endpoint) -> str:
     return endpoint.path.replace("{", "").replace("}", "")
 
 
-def test_a_token_must_be_there_and_right(site: Site) -> None:
+def test_a_missing_or_wrong_token_is_401(site: Site) -> None:
     def refused(why: str) -> float:
         return float(metrics.tokens_refused.labels(why)._value.get())
 
@@ -35,7 +35,7 @@ def test_a_token_must_be_there_and_right(site: Site) -> None:
     assert refused("NoToken") > before[0] and refused("WrongToken") == before[1] + 1
 
 
-def test_each_role_may_do_what_its_line_says(site: Site) -> None:
+def test_every_endpoint_requires_its_role(site: Site) -> None:
     for endpoint in TABLE:
         if endpoint.role is None:
             continue
@@ -43,7 +43,7 @@ def test_each_role_may_do_what_its_line_says(site: Site) -> None:
             endpoint.method == "GET"
         )
         if endpoint.method != "GET":
-            assert endpoint.role is not Role.READ, "who may only look changes nothing"
+            assert endpoint.role is not Role.READ, "a change needs more than the role read"
         for role in Role:
             reply = site(endpoint.method, filled(endpoint), by=role)
             if role.covers(endpoint.role):
@@ -52,7 +52,7 @@ def test_each_role_may_do_what_its_line_says(site: Site) -> None:
                 require_problem(reply, 403, f"the role {endpoint.role}; the-{role} has the role")
 
 
-def test_tokens_are_given_told_once_and_taken_back(
+def test_a_token_is_created_shown_once_and_revoked(
     site: Site, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     about = {"name": "ci", "role": "operate"}
@@ -60,11 +60,11 @@ def test_tokens_are_given_told_once_and_taken_back(
     secret = made.document.pop("token")
     assert made.status == 201 and len(secret) >= 43
     again = site("POST", "/tokens", about, Idempotency_Key="t1").document
-    assert again == about, "it is told once"
+    assert again == about, "the token is shown once"
     kept = database.read(
         lambda tx: [*tx.execute(select(request)), *tx.execute(select(token_table))]
     )
-    assert secret not in repr(kept), "it is kept nowhere"
+    assert secret not in repr(kept), "the token is not stored"
     require_problem(site("POST", "/tokens", about), 409, "already a token called 'ci'", "name")
     require_problem(
         site("POST", "/tokens", about | {"name": "a\n"}), 422, "letters, digits", "name"
@@ -74,13 +74,13 @@ def test_tokens_are_given_told_once_and_taken_back(
     assert (listed["name"], listed["role"], listed["revoked_at"]) == ("ci", "operate", None)
     assert listed["last_used_at"] is not None
     assert site("DELETE", "/tokens/ci").document == {"name": "ci", "revoked": True}
-    monkeypatch.setattr("drumline.web.api_tokens.CACHE_SECONDS", -1.0)  # the moment has passed
+    monkeypatch.setattr("drumline.web.api_tokens.CACHE_SECONDS", -1.0)  # nothing is cached
     require_problem(site("GET", "/tasks", by=secret), 401, "revoked")
     require_problem(site("DELETE", "/tokens/ci"), 404, "no token ci")
     assert site("POST", "/tokens", about).status == 201, "the name is free again"
 
 
-def test_a_nodes_own_token_is_known_and_replaced_when_its_file_is(database: Database) -> None:
+def test_the_token_of_a_node_is_replaced_with_its_file(database: Database) -> None:
     def ensure(secret: str) -> None:
         database.write(lambda tx: tokens.ensure(tx, "up@node", tokens.hash_of(secret)))
 
@@ -95,4 +95,4 @@ def test_a_nodes_own_token_is_known_and_replaced_when_its_file_is(database: Data
     assert (role("first"), role("second")) == (None, "admin")
     database.write(lambda tx: tokens.revoke(tx, "up@node"))
     ensure("second")
-    assert role("second") is None, "what was revoked stays so"
+    assert role("second") is None, "a revoked token stays revoked"

@@ -1,9 +1,9 @@
-"""What the tests of sweeps share: a world with their handlers, and a desk in it."""
+"""What the tests of sweeps share: a world with their handlers, and a gateway in it."""
 
 import pytest
 
 from drumline.store.database import Database
-from tests.store.desk import Desk
+from tests.store.stub_gateway import StubGateway
 from tests.store.sweep_world import HOOKED, LOOPS, PLAIN, PREPARED, SweepWorld
 from tests.store.world import SPEC
 
@@ -16,5 +16,5 @@ def world(database: Database) -> SweepWorld:
 
 
 @pytest.fixture
-def desk(world: SweepWorld) -> Desk:
-    return Desk(world.database)
+def gateway(world: SweepWorld) -> StubGateway:
+    return StubGateway(world.database)

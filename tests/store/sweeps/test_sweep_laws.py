@@ -12,7 +12,7 @@ from drumline.errors import Conflict
 from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.tables import sweep as sweep_table
 from drumline.store.tables import sweep_part
-from tests.store.desk import Desk
+from tests.store.stub_gateway import StubGateway
 from tests.store.sweep_world import SweepWorld, begin
 
 MOVES = st.lists(
@@ -27,14 +27,14 @@ MOVES = st.lists(
 )
 @given(moves=MOVES)
 def test_no_order_of_events_breaks_the_laws(
-    world: SweepWorld, desk: Desk, moves: list[str]
+    world: SweepWorld, gateway: StubGateway, moves: list[str]
 ) -> None:
     world.database.write(lambda tx: [tx.execute(t.delete()) for t in (sweep_part, sweep_table)])
-    begin(desk, partitions=2, parallel=2, start=False)
+    begin(gateway, partitions=2, parallel=2, start=False)
     held: list[HeldPartition] = []
     starts = [0, 50]
     for move in moves:
-        _move(world, desk, move, held)
+        _move(world, gateway, move, held)
         row, parts = world.show("s"), world.parts("s")
         if parts:
             now = [part.start_index for part in parts]
@@ -50,13 +50,13 @@ def test_no_order_of_events_breaks_the_laws(
     assert SweepState(row.state if moves else "created")
 
 
-def _move(world: SweepWorld, desk: Desk, move: str, held: list[HeldPartition]) -> None:
+def _move(world: SweepWorld, gateway: StubGateway, move: str, held: list[HeldPartition]) -> None:
     match move:
         case "start" | "stop" | "force":
             command = "sweep.start" if move == "start" else "sweep.stop"
             more = {"force": True} if move == "force" else {}
             with suppress(Conflict):
-                desk(command, sweep="s", **more)
+                gateway(command, sweep="s", **more)
         case "hold":
             for part in world.parts("s"):
                 if part.task_id and world.task(part.task_id).status == "pending":

@@ -10,19 +10,19 @@ from drumline.store.sweep.partitions import SweepDemand
 from drumline.store.tables import sweep as sweep_table
 from drumline.store.tables import sweep_log as log_table
 from drumline.store.tx import Tx
-from tests.store.desk import Desk
+from tests.store.stub_gateway import StubGateway
 from tests.store.sweep_world import SweepWorld, begin
 from tests.store.world import REGION
 
 
 def test_a_nodes_share_is_reckoned_from_what_runs_and_who_lives(
-    desk: Desk, world: SweepWorld
+    gateway: StubGateway, world: SweepWorld
 ) -> None:
     def demand(node: str) -> SweepDemand:
         return world.database.read(lambda tx: partitions.demand(tx, REGION, node))
 
     assert demand("one") == SweepDemand()
-    begin(desk, partitions=5, parallel=5)
+    begin(gateway, partitions=5, parallel=5)
     one, other = world.keeper("w1", "one"), world.keeper("w2", "two")
     world.hold("s", 0, one)
     world.hold("s", 1, one)
@@ -33,11 +33,11 @@ def test_a_nodes_share_is_reckoned_from_what_runs_and_who_lives(
 
 
 def test_what_ended_long_ago_is_let_go_and_nothing_else(
-    desk: Desk, world: SweepWorld, monkeypatch: pytest.MonkeyPatch
+    gateway: StubGateway, world: SweepWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep_log, "CHUNK", 2)
     for name in ("old", "new", "stopped"):
-        begin(desk, name, total=3)
+        begin(gateway, name, total=3)
         held = world.hold(name)
         log = tuple(LogLine(n, "line") for n in range(3))
         world.flush(held, 2 if name == "stopped" else 3, 2, failed=(0, 1), log=log)
@@ -61,11 +61,11 @@ def test_what_ended_long_ago_is_let_go_and_nothing_else(
 
 
 def test_only_the_newest_lines_are_kept(
-    desk: Desk, world: SweepWorld, monkeypatch: pytest.MonkeyPatch
+    gateway: StubGateway, world: SweepWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep_log, "LINES_KEPT", 5)
     monkeypatch.setattr(sweep_log, "CHUNK", 4)
-    sweep_id = begin(desk)
+    sweep_id = begin(gateway)
     rows = [{"sweep_id": sweep_id, "item": n, "message": "m", "created_at": 1} for n in range(20)]
     world.database.write(lambda tx: tx.execute(insert(log_table), rows))
     while world.database.write(lambda tx: sweep_log.prune_lines(tx, REGION)):

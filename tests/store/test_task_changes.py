@@ -1,4 +1,4 @@
-"""One task under an operator's hand: cancelled, retried, moved, and never over another's change."""
+"""Cancelling, retrying and rescheduling single tasks, also concurrently with other changes."""
 
 import pytest
 
@@ -39,14 +39,14 @@ def test_a_task_that_waits_for_its_callback_is_cancelled_at_once(world: World) -
 
 
 @pytest.mark.parametrize("status", sorted(FINISHED))
-def test_what_is_finished_cannot_be_cancelled(world: World, status: str) -> None:
+def test_a_finished_task_cannot_be_cancelled(world: World, status: str) -> None:
     _, (member,) = world.scene([status], "forward")
     with pytest.raises(Conflict, match=status):
         cancel(world, member)
     world.check_laws()
 
 
-def test_a_failed_task_is_retried_with_fresh_counts(world: World) -> None:
+def test_a_retry_resets_the_counts_of_a_task(world: World) -> None:
     keeper = world.keeper()
     batch_id, (member,) = world.batch(1)
     world.run(keeper, end=RunEnd.ERROR)
@@ -61,7 +61,7 @@ def test_a_failed_task_is_retried_with_fresh_counts(world: World) -> None:
 
 
 @pytest.mark.parametrize("status", [s.value for s in TaskState if not s.endswith("fail")])
-def test_only_what_failed_can_be_retried(world: World, status: str) -> None:
+def test_only_failed_tasks_can_be_retried(world: World, status: str) -> None:
     _, (member,) = world.scene([status], "forward")
     with pytest.raises(Conflict, match=status):
         retry(world, member)
@@ -70,15 +70,15 @@ def test_only_what_failed_can_be_retried(world: World, status: str) -> None:
 @pytest.mark.parametrize(
     ("status", "phase"), [("fail", "cancel"), ("fail", "rollback"), ("rollback_fail", "forward")]
 )
-def test_what_could_never_start_is_not_retried(world: World, status: str, phase: str) -> None:
-    """It would be found by every scan and refused by every acquire."""
+def test_a_task_that_could_not_start_is_not_retried(world: World, status: str, phase: str) -> None:
+    """Every scan would find it and every acquire would refuse it."""
     _, (member,) = world.scene([status], phase)
     with pytest.raises(Conflict):
         retry(world, member)
     world.check_laws()
 
 
-def test_a_retried_instance_must_be_free(world: World) -> None:
+def test_a_retry_needs_its_instance_id(world: World) -> None:
     keeper = world.keeper()
 
     def schedule(tx: Tx) -> int:
@@ -98,7 +98,7 @@ def test_a_retried_instance_must_be_free(world: World) -> None:
         world.database.write(schedule)
 
 
-def test_a_waiting_task_is_moved_and_its_old_copy_refused(world: World) -> None:
+def test_a_rescheduled_task_cannot_be_acquired_by_its_old_copy(world: World) -> None:
     keeper = world.keeper()
     single = world.one_shot(due_at=1)
     stale = world.dues()
@@ -110,14 +110,14 @@ def test_a_waiting_task_is_moved_and_its_old_copy_refused(world: World) -> None:
     assert (world.task(single).due_at, world.task(single).priority) == (10**15, 1)
 
 
-def test_what_runs_cannot_be_moved(world: World) -> None:
+def test_a_running_task_cannot_be_rescheduled(world: World) -> None:
     single = world.one_shot()
     world.acquire(world.keeper())
     with pytest.raises(Conflict, match="running"):
         world.database.write(lambda tx: tasks.reschedule(tx, single, REGION, 1, None))
 
 
-def test_another_regions_task_is_not_there(world: World) -> None:
+def test_a_task_of_another_region_is_not_found(world: World) -> None:
     single = world.one_shot(region="elsewhere")
     for steer in (
         lambda tx: tasks.cancel(tx, single, REGION, False),
@@ -130,7 +130,7 @@ def test_another_regions_task_is_not_there(world: World) -> None:
     assert world.task(single).status == "pending"
 
 
-def test_an_operator_and_a_keeper_at_once_leave_one_clear_state(world: World) -> None:
+def test_a_concurrent_cancel_and_acquire_leave_one_state(world: World) -> None:
     for _ in range(10):
         keeper = world.keeper()
         _, (member,) = world.batch(1)
@@ -156,8 +156,8 @@ def test_an_operator_and_a_keeper_at_once_leave_one_clear_state(world: World) ->
         world.check_laws()
 
 
-def test_who_looked_before_another_changed_it_is_refused(world: World) -> None:
-    """Not by the state, which is the same again, but by the version."""
+def test_a_change_of_a_stale_row_is_refused(world: World) -> None:
+    """The state is the same again; the version is not."""
     keeper = world.keeper()
     single = world.one_shot()
     old = world.database.read(lambda tx: tasks.get(tx, single))

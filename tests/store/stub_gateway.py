@@ -1,4 +1,4 @@
-"""Commands as the tests give them: a desk that has them done, and what is submitted at it."""
+"""A gateway without sockets: tests run commands with it, on a dispatcher that records requests."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,19 +30,19 @@ STRICT = HandlerSpec(
 )
 
 
-class Desk:
-    """A door with all commands behind it, and a dispatcher that notes what it is asked."""
+class StubGateway:
+    """Runs commands as the gateway does, and records the requests to its dispatcher."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.asked: list[tuple[str, str, int]] = []
+        self.requests: list[tuple[str, str, int]] = []
         self.queue = QueueStatus(length=0, capacity=10, pool_size=1, free_workers=1)
         self.workers: tuple[WorkerStatus, ...] = ()
         self.reachable = True
-        self.rings = 0
-        self.offered: list[DueTask] = []
+        self.notifications = 0
+        self.offered_tasks: list[DueTask] = []
         self.context = Context(
-            Settings(region=REGION, node=NODE), database, self, self.ring, actor="tester"
+            Settings(region=REGION, node=NODE), database, self, self.notify_scanner, actor="tester"
         )
 
     def queue_status(self) -> QueueStatus:
@@ -64,14 +64,14 @@ class Desk:
     def _record(self, request: str, name: str = "", task_id: int = 0) -> None:
         if not self.reachable:
             raise NotReachable(what="The dispatcher", reason="it does not answer")
-        self.asked.append((request, name, task_id))
+        self.requests.append((request, name, task_id))
 
     def change_queue(self, **changes: int) -> None:
         self.queue = msgspec.structs.replace(self.queue, **changes)
 
-    def ring(self, dues: Sequence[DueTask] = ()) -> None:
-        self.rings += 1
-        self.offered += dues
+    def notify_scanner(self, due_tasks: Sequence[DueTask] = ()) -> None:
+        self.notifications += 1
+        self.offered_tasks += due_tasks
 
     def __call__(
         self, command_name: str, request_id: str | None = None, /, **arguments: Any
@@ -87,9 +87,9 @@ class Desk:
         )
 
 
-def submitted(desk: Desk, count: int = 3, **arguments: Any) -> int:
+def submitted(gateway: StubGateway, count: int = 3, **arguments: Any) -> int:
     about = {"batch_name": "june", "type": SPEC.type, "count": count} | arguments
-    return int(desk("batch.submit", **about)["batch_id"])
+    return int(gateway("batch.submit", **about)["batch_id"])
 
 
 def outcome(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | DrumlineError:
@@ -99,7 +99,7 @@ def outcome(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | DrumlineErro
         return error
 
 
-def loading(desk: Desk, count: int = 3) -> int:
-    batch_id = int(desk("batch.open", batch_name="june", type=SPEC.type)["batch_id"])
-    desk("batch.load", batch_id=batch_id, count=count)
+def loading(gateway: StubGateway, count: int = 3) -> int:
+    batch_id = int(gateway("batch.open", batch_name="june", type=SPEC.type)["batch_id"])
+    gateway("batch.load", batch_id=batch_id, count=count)
     return batch_id
