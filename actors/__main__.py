@@ -23,12 +23,12 @@ MODULES = {
 
 
 def main(name: str) -> None:
-    """A worker is called worker-1, worker-2 …; the others by their kind."""
+    """Run an actor. Workers are named worker-1, worker-2 …, the others after their kind."""
     kind = name.partition("-")[0]
     if kind not in MODULES:
         raise WrongUse(reason=f"there is no actor {name!r}; known: {', '.join(MODULES)}")
     settings = config.load()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us all
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     metrics_dir = settings.run_path / "metrics"
     metrics_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)  # read when metrics are imported
@@ -38,5 +38,5 @@ def main(name: str) -> None:
     try:
         actor.run(settings, name) if kind == "worker" else actor.run(settings)
     except DrumlineError as error:
-        log.error("The process ends.", action="ended", error=str(error))
+        log.error("Process failed", action="process_failed", error=str(error))
         raise SystemExit(error.exit_code) from None

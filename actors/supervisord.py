@@ -1,8 +1,8 @@
-"""supervisord, with what its processes need imported before it starts the first of them.
+"""supervisord with preloaded modules, so that its processes start without importing them.
 
-`python -m actors.supervisord -c FILE` imports, waits for a word on its standard input, and is
-supervisord from then on. Its own programs are forked and begin at once; a Python of their own
-would import for half a second each. Whoever ends before that word ends this too.
+`python -m actors.supervisord -c FILE` imports the modules, waits for a start word on its standard
+input, and then runs supervisord. Drumline's programs are forked from it; in a new Python each of
+them would import for half a second. If its parent ends before the start word, it ends too.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SHARED = (
     "drumline.store.schema",
     "prometheus_client",
 )
-"""What most processes import. Nothing that opens a file, starts a thread or makes a socket: it
-would be shared too. So not `drumline.telemetry.metrics`, which opens a file for each process."""
+"""Modules that most processes import. None may open a file, start a thread or create a socket: all
+processes would share it. So not `drumline.telemetry.metrics`, which opens a file per process."""
 ARG_START, ARG_END = 45, 46
-"""Where the arguments lie in memory, as places in /proc/self/stat after the program's name."""
+"""Positions of the arguments' addresses in /proc/self/stat, counted after the program's name."""
 
 
 class Waker:
-    """Wakes supervisord's loop when a signal comes; by itself it would look once a second."""
+    """Wakes supervisord's loop at each signal; by itself the loop polls once a second."""
 
     def __init__(self) -> None:
         self.out, self._in = os.pipe()
@@ -53,13 +53,13 @@ class Waker:
         return False
 
     def handle_read_event(self) -> None:
-        # A turn of the loop starts what is missing and then looks who died: that takes another.
+        # One turn of the loop starts programs and then reaps children: a restart takes two turns.
         if any(os.read(self.out, 4096)):
             os.write(self._in, b"\0")
 
 
 class Options(ServerOptions):  # type: ignore[misc]  # supervisor is not typed
-    """supervisord as it is, but for how a child becomes its program, and how soon it knows."""
+    """supervisord's options, with forked Drumline programs and a loop that wakes at signals."""
 
     def setsignals(self) -> None:
         super().setsignals()
@@ -73,7 +73,7 @@ class Options(ServerOptions):  # type: ignore[misc]  # supervisor is not typed
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Be what the new program would be after an exec; the exit code."""
+    """Run a Drumline program in this forked process as if after an exec; returns its exit code."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -95,7 +95,7 @@ def _become(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _show(argv: Sequence[str]) -> None:
-    """Have `ps` show these arguments."""
+    """Make `ps` show these arguments."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[ARG_START]), int(fields[ARG_END])
     words = b"\0".join(map(os.fsencode, argv))[: end - start - 1]
@@ -104,13 +104,13 @@ def _show(argv: Sequence[str]) -> None:
 
 
 def main() -> None:
-    # structlog loads rich where it finds it, to draw tracebacks on terminals. Our logs are JSON,
-    # and not to load it saves a sixth of the imports and some megabytes.
-    sys.modules["rich"] = None  # type: ignore[assignment]  # what the import system calls absent
+    # structlog imports rich, if present, to draw tracebacks on terminals. The logs are JSON, and
+    # without rich a sixth of the import time and some megabytes are saved.
+    sys.modules["rich"] = None  # type: ignore[assignment]  # marks it as absent for the import system
     for name in SHARED:
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # the collector would write to pages that are shared as long as nobody does
+    gc.freeze()  # keeps the collector from writing to pages that forked processes share
     if os.read(0, len(GO)) != GO:
         raise SystemExit(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -1,4 +1,4 @@
-"""A figure: what was measured, and what it is held against."""
+"""A figure: a measured value and its target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node costs while it has nothing to do (P9)."""
+"""The CPU and memory use of an idle node (P9)."""
 
 from __future__ import annotations
 

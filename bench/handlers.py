@@ -1,4 +1,4 @@
-"""Handlers that the figures need."""
+"""The handlers of the benchmarks."""
 
 import os
 import struct

@@ -1,4 +1,4 @@
-"""How punctually jobs and timers fire (P4), and how many calls a second they make (P8)."""
+"""Lateness of jobs and timers (P4), and HTTP calls per second (P8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long one task takes to start (P3), and a node to take work (P10)."""
+"""Start latency of one task (P3), and the start-up time of a node (P10)."""
 
 from __future__ import annotations
 

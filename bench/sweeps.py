@@ -1,4 +1,4 @@
-"""How many items a second a sweep does (P6), and that its memory does not grow with them."""
+"""Items per second of a sweep (P6), at constant memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tasks a second: run (P1, P2), submitted (P12), and quick ones beside slow ones (P11)."""
+"""Tasks per second: run (P1, P2), submitted (P12), and quick beside slow tasks (P11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dispatcher by itself, with peers that a test plays: what it takes, and whom it tells."""
+"""The dispatcher alone, with peers played by the test: which tasks it queues, and what it sends."""
 
 import os
 import tempfile
@@ -35,8 +35,8 @@ MILLISECONDS = 20_000
 DUE, OTHER = due(1, "work"), due(2, "other")
 
 
-class Player:
-    """One peer of the dispatcher."""
+class PlayedPeer:
+    """A peer of the dispatcher."""
 
     def __init__(self, endpoint: str, kind: str, *types: str) -> None:
         self._context = sockets.context()
@@ -55,7 +55,7 @@ class Player:
             message = codec.decode(self._socket.recv())
             if isinstance(message, kinds):
                 return message
-        raise AssertionError(f"in vain waited for {kinds}")
+        raise AssertionError(f"none came of {kinds}")
 
     def queue_status(self) -> QueueStatus:
         """The dispatcher's status once it has handled all that this peer has sent before."""
@@ -70,7 +70,7 @@ class Player:
 
 
 class Stage:
-    """A dispatcher, and whoever plays with it."""
+    """A dispatcher and its peers."""
 
     def __init__(self, folder: str) -> None:
         settings = Settings(run_dir=folder)
@@ -78,11 +78,11 @@ class Stage:
         self._dispatcher = Dispatcher(settings, self._loop)
         self._thread = threading.Thread(target=self._loop.run)
         self._thread.start()
-        self._players: list[Player] = []
+        self._players: list[PlayedPeer] = []
         self._endpoint = settings.endpoint("dispatcher")
 
-    def player(self, kind: str, *types: str) -> Player:
-        self._players.append(Player(self._endpoint, kind, *types))
+    def player(self, kind: str, *types: str) -> PlayedPeer:
+        self._players.append(PlayedPeer(self._endpoint, kind, *types))
         return self._players[-1]
 
     def close(self) -> None:
@@ -109,12 +109,12 @@ def test_a_lone_task_starts_without_a_scan(stage: Stage) -> None:
     gateway.send(Trigger())
     gateway.queue_status()
     scanner.send(DispatcherRequest(1, RequestKind.QUEUE))
-    # One trigger, and that was the second: the first needed no scan.
+    # One trigger was forwarded, the second: the first needed no scan.
     assert isinstance(scanner.next(Trigger, DispatcherReply), Trigger)
     assert isinstance(scanner.next(Trigger, DispatcherReply), DispatcherReply)
 
 
-def test_behind_others_only_the_scan_knows_whose_turn_it_is(stage: Stage) -> None:
+def test_behind_queued_tasks_a_trigger_starts_a_scan(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     scanner.send(Feed((OTHER,)))
     assert scanner.queue_status().length == 1
@@ -123,7 +123,7 @@ def test_behind_others_only_the_scan_knows_whose_turn_it_is(stage: Stage) -> Non
     assert gateway.queue_status().by_type == {OTHER.key: 1}
 
 
-def test_what_is_paused_is_not_taken(stage: Stage) -> None:
+def test_a_paused_type_is_not_queued(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     scanner.send(Feed((), paused=(DUE.type,)))
     assert scanner.queue_status().paused == (DUE.type,)
@@ -132,7 +132,7 @@ def test_what_is_paused_is_not_taken(stage: Stage) -> None:
     assert gateway.queue_status().length == 0
 
 
-def test_what_the_scan_finds_as_well_is_there_once(stage: Stage) -> None:
+def test_a_task_that_the_scan_finds_too_is_queued_once(stage: Stage) -> None:
     scanner, gateway = stage.player("scanner"), stage.player("gateway")
     gateway.send(Trigger((DUE,)))
     assert gateway.queue_status().length == 1
