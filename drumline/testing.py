@@ -262,8 +262,8 @@ def run_sweep(
         ended = run_hook(sweep, msgspec.structs.replace(param, hook=hook), raises=True)
         if ended.extra is not None:
             swept.extra = msgspec.json.decode(ended.extra)
-        if ended.waits or ended.later is not None:
-            swept.waits = Later(ended.later)
+        if ended.waits or ended.retry_after is not None:
+            swept.waits = Later(ended.retry_after)
             return swept
     running = _Rehearsal(name, swept, parallel)
     retries = spec.sweep.item_retry.retries if spec.sweep else 0

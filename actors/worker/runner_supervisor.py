@@ -368,8 +368,8 @@ class RunnerSupervisor:
 
 def _reported_outcome(frame: frames.RunEnded) -> RunOutcome:
     """The outcome of a run that ended by itself."""
-    if frame.wait is not None:
-        return RunOutcome(RunEnd.WAITING, result=frame.text, wait=frame.wait)
+    if (seconds := frame.callback_timeout) is not None:
+        return RunOutcome(RunEnd.WAITING, result=frame.text, callback_timeout=seconds)
     if frame.ok:
         return RunOutcome(RunEnd.SUCCESS, result=frame.text)
     if frame.failure is None:
@@ -380,5 +380,5 @@ def _reported_outcome(frame: frames.RunEnded) -> RunOutcome:
         result=frame.failure.result,
         final=frame.failure.final,
         cause=frame.failure.cause,
-        wait=frame.failure.wait,
+        retry_after=frame.failure.retry_after,
     )

@@ -37,9 +37,10 @@ class RunOutcome(msgspec.Struct, frozen=True):
     """An error that no retry would mend."""
     cause: Cause | None = None
     """Of an error: why, if there is more to say than that it is one."""
-    wait: float = 0.0
-    """Of a run that waits for a callback: how many seconds at most. Of an error: how many at least
-    before another try."""
+    callback_timeout: float = 0.0
+    """Seconds that a run waits for its callback."""
+    retry_after: float = 0.0
+    """Seconds before an error is retried, at least."""
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
@@ -132,7 +133,7 @@ def decide_release(
             return change(
                 verdict,
                 status=TaskState.WAITING_CALLBACK,
-                due_at=_later(now, outcome.wait),
+                due_at=_later(now, outcome.callback_timeout),
                 result=outcome.result,
             )
         case RunEnd.TIMEOUT if not run.is_job_run:
@@ -155,8 +156,8 @@ def decide_release(
             verdict = change(verdict, cause=cause, failures=run.failures + 1, result=outcome.result)
             retry = run.retry or run.handler.retry
             if verdict.failures <= retry.retries and not outcome.final and retry.applies_to(cause):
-                wait = max(retry.backoff(verdict.failures, chance), outcome.wait)
-                return change(verdict, status=back, due_at=_later(now, wait))
+                delay = max(retry.backoff(verdict.failures, chance), outcome.retry_after)
+                return change(verdict, status=back, due_at=_later(now, delay))
             return verdict
 
 

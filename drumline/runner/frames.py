@@ -75,7 +75,7 @@ class CheckpointStored(Frame, frozen=True):
     task_id: int
     start: int
     ours: bool
-    live: PartitionDirectives | None = None
+    directives: PartitionDirectives | None = None
 
 
 # --- runner to keeper --------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     final: bool
     cause: Cause | None = None
     result: str | None = None
-    wait: float = 0.0
+    retry_after: float = 0.0
 
 
 class RunEnded(Frame, frozen=True):
@@ -136,7 +136,7 @@ class RunEnded(Frame, frozen=True):
     text: str | None = None
     """The result as JSON, or the text of the error."""
     stopped: bool = False
-    wait: float | None = None
+    callback_timeout: float | None = None
     """Seconds to wait for a callback, if the handler asked for one."""
     failure: Failure | None = None
 

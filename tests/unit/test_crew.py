@@ -42,7 +42,7 @@ from drumline.runner.sweep.partition_run import PartitionRun
 from drumline.task import Task
 
 LIVE = PartitionDirectives(
-    stop=False, rate=None, parallel=1, serial=True, budget=None, at_start=0, others=0
+    stop=False, rate=None, parallel=1, serial=True, budget=None, errors_at_start=0, other_errors=0
 )
 NO_RETRY = Retry()
 

@@ -16,7 +16,7 @@ from drumline.errors import Conflict, WrongUse
 from drumline.runner.sweep.item_window import SETTLE_SECONDS, ItemWindow
 
 LIVE = PartitionDirectives(
-    stop=False, rate=None, parallel=1, serial=True, budget=None, at_start=0, others=0
+    stop=False, rate=None, parallel=1, serial=True, budget=None, errors_at_start=0, other_errors=0
 )
 
 
@@ -37,7 +37,9 @@ def feeder(
     end: int, start: int = 0, now: PartitionDirectives = LIVE, **facts: Any
 ) -> tuple[ItemWindow, Clock]:
     values: dict[str, Any] = {"errors": 0, "stuck": (), "extra": None, "source": None, **facts}
-    part = PartitionInfo(sweep_id=1, name="s", number=0, end=end, start=start, live=now, **values)
+    part = PartitionInfo(
+        sweep_id=1, name="s", number=0, end=end, start=start, directives=now, **values
+    )
     clock = Clock()
     return ItemWindow(1, 1, part, clock=clock), clock
 
@@ -195,7 +197,7 @@ def test_items_of_a_long_block_count_as_they_pass() -> None:
 
 
 def test_the_budget_closes_it_at_the_last_error_of_all_partitions() -> None:
-    fed, clock = feeder(100, now=live(budget=5, at_start=2, others=3, parallel=2))
+    fed, clock = feeder(100, now=live(budget=5, errors_at_start=2, other_errors=3, parallel=2))
     block = fed.take_now(10)
     for item in block[:3]:
         fed.failed(item, "no")
@@ -206,11 +208,11 @@ def test_the_budget_closes_it_at_the_last_error_of_all_partitions() -> None:
     assert fed.is_over()
     assert not fed.take_now(1)
     fed.report(block, 4)
-    flush = flushed(fed, clock, live(budget=5, at_start=2, others=3))
+    flush = flushed(fed, clock, live(budget=5, errors_at_start=2, other_errors=3))
     assert flush is not None
     assert (flush.start, flush.errors, flush.failed) == (4, 4, (0, 1, 2, 3))
     end = fed.end()
-    assert not end.done and not end.by_handler
+    assert not end.done and not end.stopped_by_handler
     assert "error budget of 5" in (end.reason or "")
 
 
@@ -270,7 +272,7 @@ def test_the_first_reason_counts() -> None:
     fed, _ = feeder(100)
     fed.stop("I have seen enough")
     fed.close("another")
-    assert (fed.end().reason, fed.end().by_handler) == ("I have seen enough", True)
+    assert (fed.end().reason, fed.end().stopped_by_handler) == ("I have seen enough", True)
 
 
 def test_the_log_is_bounded_and_says_what_it_lost() -> None:

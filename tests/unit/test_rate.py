@@ -29,7 +29,7 @@ def run(
         granted = bucket.take(now, 1_000_000)
         if granted:
             grants.append((now, granted))
-        now += max(bucket.wait(now), 0.001) + rng.uniform(0, late)
+        now += max(bucket.seconds_until(now), 0.001) + rng.uniform(0, late)
     return grants
 
 
@@ -81,44 +81,44 @@ def test_who_waits_as_long_as_told_is_granted_and_not_much_earlier(
     early, punctual = TokenBucket(rate, now), TokenBucket(rate, now)
     for bucket in (early, punctual):
         assert bucket.take(now, wanted) == 1
-    wait = punctual.wait(now, wanted)
+    wait = punctual.seconds_until(now, wanted)
     assert wait == pytest.approx(reachable / rate, rel=1e-6)
     assert early.take(now + wait * 0.9, wanted) < reachable
     assert punctual.take(now + wait, wanted) == reachable
-    assert punctual.wait(now + wait) > 0
+    assert punctual.seconds_until(now + wait) > 0
 
 
 def test_a_live_change_is_followed_at_once() -> None:
     rng = random.Random(3)
     bucket = TokenBucket(500, 0.0)
     run(bucket, 0.0, 5.0, rng)
-    bucket.change(50, 5.0)
+    bucket.set_rate(50, 5.0)
     after = sum(granted for _, granted in run(bucket, 5.0, 2.0, rng))
     assert 98 <= after <= 106
-    bucket.change(5_000, 7.0)
+    bucket.set_rate(5_000, 7.0)
     assert 9_900 <= sum(granted for _, granted in run(bucket, 7.0, 2.0, rng)) <= 10_100
 
 
 def test_a_change_to_a_lower_rate_leaves_no_burst_of_the_higher() -> None:
     bucket = TokenBucket(500, 0.0)
-    bucket.change(50, 10.0)
+    bucket.set_rate(50, 10.0)
     assert bucket.take(10.0, 1_000) == 6
 
 
 def test_a_change_keeps_what_the_old_rate_has_brought() -> None:
     bucket = TokenBucket(2, 0.0)
     bucket.take(0.0, 1)
-    bucket.change(0.1, 0.25)  # half a token is there; the other half comes at the new rate
-    assert bucket.wait(0.25) == pytest.approx(5.0)
+    bucket.set_rate(0.1, 0.25)  # half a token is there; the other half comes at the new rate
+    assert bucket.seconds_until(0.25) == pytest.approx(5.0)
 
 
 def test_without_a_rate_all_is_granted() -> None:
     bucket = TokenBucket(None, 0.0)
     assert bucket.take(0.0, 123_456) == 123_456
-    assert bucket.wait(0.0) == 0.0
-    bucket.change(10, 100.0)
+    assert bucket.seconds_until(0.0) == 0.0
+    bucket.set_rate(10, 100.0)
     assert bucket.take(100.0, 100) <= 2
-    bucket.change(None, 100.0)
+    bucket.set_rate(None, 100.0)
     assert bucket.take(100.0, 100) == 100
 
 
@@ -143,7 +143,7 @@ def test_a_rate_that_makes_no_sense_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="rate"):
         TokenBucket(rate, 0.0)
     with pytest.raises(ValueError, match="rate"):
-        TokenBucket(1, 0.0).change(rate, 1.0)
+        TokenBucket(1, 0.0).set_rate(rate, 1.0)
 
 
 @given(speed=st.floats(0.1, 1e6), steps=st.lists(st.floats(0.001, 3), min_size=5, max_size=50))

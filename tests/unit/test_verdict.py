@@ -57,7 +57,8 @@ outcomes = st.builds(
     result=st.sampled_from([None, "1"]),
     final=st.booleans(),
     cause=st.none() | st.sampled_from(Cause),
-    wait=st.floats(0, 1e300),
+    callback_timeout=st.floats(0, 1e300),
+    retry_after=st.floats(0, 1e300),
 )
 specs = st.builds(
     HandlerSpec,
@@ -277,7 +278,7 @@ def test_jitter_goes_both_ways_around_the_delay() -> None:
 @pytest.mark.parametrize(("asked", "seconds"), [(0, 8), (3, 8), (30, 30)])
 def test_an_error_may_ask_for_a_longer_wait(asked: float, seconds: int) -> None:
     spec = HandlerSpec("target", "type", retry=Retry(retries=1, delay=8, jitter=0))
-    outcome = RunOutcome(RunEnd.ERROR, wait=asked)
+    outcome = RunOutcome(RunEnd.ERROR, retry_after=asked)
     run = FinishedRun(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0, outcome, spec, "worker-1")
     verdict = decide_release(run, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5)
     assert verdict.due_at == NOW + seconds * 1_000_000

@@ -41,17 +41,17 @@ def test_retries_and_crashes_leave_an_exact_count_of_errors(
                 attempts[index] += 1
                 seen.add(index)
                 if attempts[index] > failing_attempts[index]:
-                    assert window.done(index)
+                    assert window.mark_done(index)
                     del attempts[index]
                 elif attempts[index] > retries:
-                    assert window.failed(index)
+                    assert window.mark_failed(index)
                     del attempts[index]
             attempts |= dict.fromkeys(window.take(rng.randint(0, 3)), 0)
             now += rng.choice([0.0, 0.6])
-            if window.due_for_flush(now):
+            if window.checkpoint_due(now):
                 stored = window.checkpoint(now)
                 named += stored.failed
-                window.flushed(stored.start)
+                window.confirm_stored(stored.start)
     assert seen == set(range(total))
     hopeless = [index for index, failing in enumerate(failing_attempts) if failing > retries]
     assert named == hopeless
@@ -63,7 +63,7 @@ def test_large_windows_in_any_order_stay_small_in_memory(size: int) -> None:
     """Large enough for marks to be freed behind the start, which the model above never reaches."""
     rng = random.Random(size)
     first, total = 10**10 - 100_000, 10**10
-    window = Window(first, total, size, now=0.0, flush_every=1e9)
+    window = Window(first, total, size, now=0.0, checkpoint_seconds=1e9)
     running: list[int] = []
     ended = bytearray(total - first + 1)  # the last one is a sentinel
     failures: list[int] = []
@@ -74,20 +74,20 @@ def test_large_windows_in_any_order_stay_small_in_memory(size: int) -> None:
             rng.shuffle(running)
         for index in running[: len(running) // 2 + 1]:
             if index % 1_000 == 7:
-                assert window.failed(index)
+                assert window.mark_failed(index)
                 failures.append(index)
             else:
-                assert window.done(index)
+                assert window.mark_done(index)
             ended[index - first] = 1
         del running[: len(running) // 2 + 1]
         assert window.start == first + ended.find(0)
         late = rng.randrange(first, window.start + 1)
-        assert late == window.start or not window.failed(late)  # its mark may have been freed
+        assert late == window.start or not window.mark_failed(late)  # its mark may have been freed
         assert sys.getsizeof(window._marks) <= 3 * size + 10_000
-        if window.due_for_flush(0.0):
+        if window.checkpoint_due(0.0):
             checkpoint = window.checkpoint(0.0)
             named += checkpoint.failed
-            window.flushed(checkpoint.start)
+            window.confirm_stored(checkpoint.start)
     assert not ended.count(0, 0, -1)
     assert named == sorted(failures) == [i for i in range(first, total) if i % 1_000 == 7]
 
@@ -99,9 +99,9 @@ def peak(total: int) -> int:
         window = Window(0, total, 5_000, now=0.0)
         while window.start < min(total, 200_000):
             taken = window.take(1_000)
-            window.done_range(taken.start, taken.stop)
-            if window.due_for_flush(0.0):
-                window.flushed(window.checkpoint(0.0).start)
+            window.mark_range_done(taken.start, taken.stop)
+            if window.checkpoint_due(0.0):
+                window.confirm_stored(window.checkpoint(0.0).start)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -116,21 +116,21 @@ def test_writes_depend_on_the_window_and_not_on_the_items() -> None:
     flushes = 0
     while window.start < 1_000_000:
         taken = window.take(500)
-        window.done_range(taken.start, taken.stop)
-        if window.due_for_flush(0.0):
+        window.mark_range_done(taken.start, taken.stop)
+        if window.checkpoint_due(0.0):
             flushes += 1
-            window.flushed(window.checkpoint(0.0).start)
+            window.confirm_stored(window.checkpoint(0.0).start)
     assert flushes == 1_000_000 / (10_000 / 2)
 
 
 def test_late_news_of_an_older_checkpoint_changes_nothing() -> None:
     window = Window(0, 100, 10, now=0.0)
     window.take(10)
-    window.done_range(0, 3)
+    window.mark_range_done(0, 3)
     older = window.checkpoint(0.0)
-    window.done_range(3, 8)
-    window.flushed(window.checkpoint(0.0).start)
-    window.flushed(older.start)
+    window.mark_range_done(3, 8)
+    window.confirm_stored(window.checkpoint(0.0).start)
+    window.confirm_stored(older.start)
     assert window.stored == 8
     assert window.take(100) == range(10, 18)
 
@@ -139,38 +139,38 @@ def test_failures_between_two_checkpoints_are_kept_for_the_second() -> None:
     window = Window(0, 100, 10, now=0.0)
     window.take(10)
     for index in (0, 1, 5):  # 5 fails too early: its start has not come yet
-        window.failed(index)
+        window.mark_failed(index)
     first = window.checkpoint(0.0)
-    window.done_range(2, 4)
-    window.failed(4)
-    window.flushed(first.start)
+    window.mark_range_done(2, 4)
+    window.mark_failed(4)
+    window.confirm_stored(first.start)
     second = window.checkpoint(0.0)
     assert first == Checkpoint(2, 2, (0, 1))
     assert second == Checkpoint(6, 4, (4, 5))
 
 
 def test_a_lost_checkpoint_does_not_leave_the_window_full() -> None:
-    window = Window(0, 100, 10, now=0.0, flush_every=1.0)
+    window = Window(0, 100, 10, now=0.0, checkpoint_seconds=1.0)
     taken = window.take(10)
-    window.done_range(taken.start, taken.stop)
+    window.mark_range_done(taken.start, taken.stop)
     window.checkpoint(0.0)  # and nothing is ever heard of it
     assert window.room == 0
-    assert not window.due_for_flush(0.9)
-    assert window.due_for_flush(1.0)
-    window.flushed(window.checkpoint(1.0).start)
+    assert not window.checkpoint_due(0.9)
+    assert window.checkpoint_due(1.0)
+    window.confirm_stored(window.checkpoint(1.0).start)
     assert window.take(100) == range(10, 20)
 
 
 def test_what_cannot_have_happened_is_refused() -> None:
     window = Window(10, 100, 10, now=0.0)
     window.take(5)
-    window.done(10)
+    window.mark_done(10)
     with pytest.raises(ValueError, match="item 15 was never started"):
-        window.done(15)
+        window.mark_done(15)
     with pytest.raises(ValueError, match="item 15 was never started"):
-        window.done_range(12, 16)
+        window.mark_range_done(12, 16)
     with pytest.raises(ValueError, match="start 12 was never asked"):
-        window.flushed(12)
+        window.confirm_stored(12)
     with pytest.raises(ValueError, match="item 10 is not among those taken"):
         window.give_back(10)
     assert (window.start, window.next, window.stored) == (11, 15, 10)
@@ -181,10 +181,10 @@ def test_a_range_that_begins_before_the_start_still_moves_it(behind: int) -> Non
     """Its first items had ended before; with many of them, their marks have been freed."""
     window = Window(0, 100_000, 50_000, now=0.0)
     window.take(behind + 10)
-    window.done_range(0, behind)
-    assert window.done_range(0, behind + 5) == 5
+    window.mark_range_done(0, behind)
+    assert window.mark_range_done(0, behind + 5) == 5
     assert window.start == behind + 5
-    assert window.done_range(0, behind) == 0
+    assert window.mark_range_done(0, behind) == 0
 
 
 def test_a_range_with_failures_in_it_leaves_them_failures() -> None:
@@ -192,8 +192,8 @@ def test_a_range_with_failures_in_it_leaves_them_failures() -> None:
     window = Window(0, 100, 50, now=0.0)
     window.take(10)
     for index in (3, 4, 9):
-        window.failed(index)
-    assert window.done_range(0, 10) == 7
+        window.mark_failed(index)
+    assert window.mark_range_done(0, 10) == 7
     assert window.checkpoint(0.0) == Checkpoint(10, 3, (3, 4, 9))
 
 
@@ -201,11 +201,11 @@ def test_a_second_word_about_an_item_changes_nothing() -> None:
     """It timed out and was counted; then its thread came back, before the start had passed it."""
     window = Window(0, 100, 50, now=0.0)
     window.take(3)
-    assert window.failed(1)
-    assert not window.done(1)
-    assert not window.failed(1)
-    window.done(0)
-    window.done(2)
+    assert window.mark_failed(1)
+    assert not window.mark_done(1)
+    assert not window.mark_failed(1)
+    window.mark_done(0)
+    window.mark_done(2)
     assert window.checkpoint(0.0) == Checkpoint(3, 1, (1,))
 
 
@@ -214,8 +214,8 @@ def test_a_smaller_window_starts_nothing_until_the_stored_start_has_come_near() 
     assert window.take(60) == range(60)
     window.resize(10)
     assert not window.take(1)
-    window.done_range(0, 55)
-    window.flushed(window.checkpoint(0.0).start)
+    window.mark_range_done(0, 55)
+    window.confirm_stored(window.checkpoint(0.0).start)
     assert window.take(100) == range(60, 65)
 
 

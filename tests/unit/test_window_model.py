@@ -48,8 +48,8 @@ class Sweep(RuleBasedStateMachine):
             self.size,
             now=self.now,
             errors=self.stored_errors,
-            flush_every=FLUSH_EVERY,
-            failed_kept=self.kept,
+            checkpoint_seconds=FLUSH_EVERY,
+            max_failed_named=self.kept,
         )
         self.origin = self.stored_start
         self.running: set[int] = set()
@@ -93,9 +93,9 @@ class Sweep(RuleBasedStateMachine):
             self.ended.add(index)
             if rng.random() < 0.25:
                 self.failures.add(index)
-                assert self.window.failed(index) is True
+                assert self.window.mark_failed(index) is True
             else:
-                assert self.window.done(index) is True
+                assert self.window.mark_done(index) is True
             assert self.window.start == self.model_start()
 
     @rule(seed=st.integers(0, 2**32))
@@ -126,7 +126,7 @@ class Sweep(RuleBasedStateMachine):
         news = self.running & set(range(low, high))
         self.running -= news
         self.ended |= news
-        assert self.window.done_range(low, high) == len(news)
+        assert self.window.mark_range_done(low, high) == len(news)
         assert self.window.start == self.model_start()
 
     @precondition(lambda self: self.ended)
@@ -134,7 +134,7 @@ class Sweep(RuleBasedStateMachine):
     def late_word(self, data: st.DataObject, well: bool) -> None:
         """An item that timed out ends after all, or a failure is reported twice."""
         index = data.draw(st.sampled_from(sorted(self.ended)), label="ended item")
-        assert (self.window.done if well else self.window.failed)(index) is False
+        assert (self.window.mark_done if well else self.window.mark_failed)(index) is False
 
     @rule(count=st.integers(1, 10))
     def give_back(self, count: int) -> None:
@@ -191,7 +191,7 @@ class Sweep(RuleBasedStateMachine):
             self.moves.append(checkpoint.start)
             self.raise_highest()
         if heard:
-            self.window.flushed(checkpoint.start)
+            self.window.confirm_stored(checkpoint.start)
 
     @precondition(lambda self: self.in_flight)
     @rule(at=st.integers(0, 3))
@@ -233,7 +233,7 @@ class Sweep(RuleBasedStateMachine):
             or moved >= self.size / 2
             or (start == self.end and moved > 0)
         )
-        assert window.due_for_flush(self.now) == expected
+        assert window.checkpoint_due(self.now) == expected
 
     @invariant()
     def repeats_lie_inside_one_window(self) -> None:
@@ -252,13 +252,13 @@ class Sweep(RuleBasedStateMachine):
             for index in sorted(self.running, reverse=True):
                 self.running.remove(index)
                 self.ended.add(index)
-                self.window.done(index)
+                self.window.mark_done(index)
             self.now += FLUSH_EVERY
-            if self.window.due_for_flush(self.now):
+            if self.window.checkpoint_due(self.now):
                 self.store_now()
         assert self.window.finished
         self.now += FLUSH_EVERY
-        if self.window.due_for_flush(self.now):
+        if self.window.checkpoint_due(self.now):
             self.store_now()
         assert self.window.stored == self.stored_start == self.end
         assert all(self.runs[index] >= 1 for index in range(self.first, self.end))
@@ -275,7 +275,7 @@ class Sweep(RuleBasedStateMachine):
         self.stored_failed |= news
         self.ever_failed |= {i for i in self.failures if self.stored_start <= i < checkpoint.start}
         self.stored_start, self.stored_errors = checkpoint.start, checkpoint.errors
-        self.window.flushed(checkpoint.start)
+        self.window.confirm_stored(checkpoint.start)
 
 
 TestSweep = Sweep.TestCase

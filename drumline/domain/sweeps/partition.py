@@ -22,9 +22,9 @@ class PartitionDirectives(msgspec.Struct, frozen=True, array_like=True):
     serial: bool
     """One item of the whole sweep at a time."""
     budget: int | None
-    at_start: int
+    errors_at_start: int
     """Errors of the whole sweep when an operator last started it."""
-    others: int
+    other_errors: int
     """Errors of the other partitions."""
 
 
@@ -52,7 +52,7 @@ class PartitionInfo(msgspec.Struct, frozen=True, array_like=True):
     """Items that could not be stopped at their timeout: they count as failed, and do not run."""
     extra: str | None
     source: ItemSource | None
-    live: PartitionDirectives
+    directives: PartitionDirectives
 
 
 class LogLine(msgspec.Struct, frozen=True, array_like=True):
@@ -91,14 +91,14 @@ class PartitionResult(msgspec.Struct, frozen=True):
     done: bool
     reason: str | None = None
     """None: it is done, or was told to stop."""
-    by_handler: bool = False
+    stopped_by_handler: bool = False
 
 
 class HookResult(msgspec.Struct, frozen=True):
     """The result of a hook's task."""
 
     refused: str | None = None
-    later: float | None = None
+    retry_after: float | None = None
     """Ask again after so many seconds."""
     waits: bool = False
     """It starts when someone says so."""

@@ -44,7 +44,7 @@ class TokenBucket:
         self._tokens -= granted
         return granted
 
-    def wait(self, now: float, wanted: int = 1) -> float:
+    def seconds_until(self, now: float, wanted: int = 1) -> float:
         """Seconds until that many tokens are there, or as many as the bucket holds."""
         if self._rate is None:
             return 0.0
@@ -52,7 +52,7 @@ class TokenBucket:
         missing = min(wanted, int(self._depth)) - self._tokens
         return missing / self._rate if missing > self._slack else 0.0
 
-    def change(self, rate: float | None, now: float) -> None:
+    def set_rate(self, rate: float | None, now: float) -> None:
         """From now on this rate: what the old one has brought stays, as far as there is room."""
         self._fill(now)
         self._set(rate)

@@ -240,14 +240,14 @@ def node_partition_limit(setting: int, running: int, live_nodes: int) -> int:
     return min(setting, -(-running // max(1, live_nodes)))
 
 
-def spent_budget_reason(errors: int, at_start: int, budget: int | None) -> str | None:
+def spent_budget_reason(errors: int, errors_at_start: int, budget: int | None) -> str | None:
     """Why the sweep must stop, if its error budget is spent.
 
     The count of errors is never set back. A resumed sweep gets its budget anew, so what counts is
     what came since an operator last started it (`at_start` was the count then). Zero and one both
     stop at the first error.
     """
-    since = errors - at_start
+    since = errors - errors_at_start
     if budget is None or since < max(1, budget):
         return None
     return f"the error budget of {budget:,} is spent: {since:,} items failed since the start"

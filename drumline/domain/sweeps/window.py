@@ -32,12 +32,12 @@ class Window:
         "_asked_at",
         "_base",
         "_behind",
+        "_checkpoint_seconds",
         "_end",
         "_failed",
-        "_failed_kept",
-        "_flush_every",
         "_limit",
         "_marks",
+        "_max_failed_named",
         "_next",
         "_size",
         "_start",
@@ -52,20 +52,20 @@ class Window:
         *,
         now: float,
         errors: int = 0,
-        flush_every: float = CHECKPOINT_SECONDS,
-        failed_kept: int = MAX_FAILED_NAMED,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        max_failed_named: int = MAX_FAILED_NAMED,
     ) -> None:
         if not 0 <= start <= end:
             raise ValueError(f"a window needs 0 <= start <= end, not {start} and {end}")
         self._start = self._next = self._stored = self._asked = self._base = start
         self._end = end
         self._asked_at = now
-        self._flush_every = flush_every
+        self._checkpoint_seconds = checkpoint_seconds
         self._marks = bytearray()  # of the items [_base, _next); those before _start mean nothing
         self._behind = errors  # failures before the start
         self._ahead = 0  # and beyond it
         self._failed: list[int] = []  # between the stored start and the start
-        self._failed_kept = failed_kept
+        self._max_failed_named = max_failed_named
         self.resize(size)
 
     @property
@@ -128,11 +128,11 @@ class Window:
         del self._marks[at:]
         self._next = start
 
-    def done(self, index: int) -> bool:
+    def mark_done(self, index: int) -> bool:
         """This item has ended well. False: it had ended before (it timed out), nothing changes."""
         return self._end_one(index, DONE)
 
-    def failed(self, index: int) -> bool:
+    def mark_failed(self, index: int) -> bool:
         """This item has failed for good: it counts as done, and as an error."""
         return self._end_one(index, FAILED)
 
@@ -149,7 +149,7 @@ class Window:
             self._advance()
         return True
 
-    def done_range(self, start: int, stop: int) -> int:
+    def mark_range_done(self, start: int, stop: int) -> int:
         """These items have ended well, except those that had ended before. Says how many did."""
         if stop > self._next:
             raise ValueError(f"item {stop - 1} was never started")
@@ -187,7 +187,7 @@ class Window:
         passed = self._marks.count(FAILED, at, stop)
         self._ahead -= passed
         self._behind += passed
-        for _ in range(min(passed, self._failed_kept - len(self._failed))):
+        for _ in range(min(passed, self._max_failed_named - len(self._failed))):
             at = self._marks.find(FAILED, at, stop) + 1
             self._failed.append(self._base + at - 1)
 
@@ -199,7 +199,7 @@ class Window:
         self._size = size
         self._limit = min(self._end, self._stored + size)
 
-    def due_for_flush(self, now: float) -> bool:
+    def checkpoint_due(self, now: float) -> bool:
         """Should the start be stored? On a timer, at half a window, and at the end.
 
         The timer asks again whatever was asked before: a checkpoint that got lost, or that the
@@ -207,7 +207,7 @@ class Window:
         """
         if self._start == self._stored:
             return False
-        if now - self._asked_at >= self._flush_every:
+        if now - self._asked_at >= self._checkpoint_seconds:
             return True
         moved = self._start - self._asked
         return 2 * moved >= self._size or (moved > 0 and self._start == self._end)
@@ -218,7 +218,7 @@ class Window:
         self._asked_at = now
         return Checkpoint(self._start, self._behind, tuple(self._failed))
 
-    def flushed(self, start: int) -> None:
+    def confirm_stored(self, start: int) -> None:
         """The checkpoint with this start is committed; news of an older one changes nothing."""
         if start > self._start:
             raise ValueError(f"start {start} was never asked to be stored")

@@ -60,13 +60,13 @@ class ItemWindow(RunningSweep):
         self.here = threading.local()
         """Each thread's own `leave_block`: its item was the last that it is to run."""
         self.task_id = task_id
-        self._live = part.live
+        self._live = part.directives
         self._default = LOOPS_PARALLEL if is_async else 1
         self._end = part.end
         now = clock()
-        size = window_size(part.live.rate, 0.0, self.parallel)
+        size = window_size(part.directives.rate, 0.0, self.parallel)
         self._window = Window(part.start, part.end, size, now=now, errors=part.errors)
-        self._bucket = TokenBucket(part.live.rate, now)
+        self._bucket = TokenBucket(part.directives.rate, now)
         self._speed = Speed(now, part.start)
         self._stuck = sorted(item for item in part.stuck if item >= part.start)
         self._left: deque[range] = deque()  # taken and given back: to be taken again first
@@ -78,7 +78,7 @@ class ItemWindow(RunningSweep):
         self._sent: Checkpoint | None = None  # the checkpoint that is not answered yet
         self._reason: str | None = None
         self._by_handler = False
-        self.closed = part.live.stop
+        self.closed = part.directives.stop
         """No item is taken any more that was not taken before."""
         self._settled_at = now
         self.aborted = False
@@ -147,12 +147,12 @@ class ItemWindow(RunningSweep):
     def _patience(self) -> float:
         if not self._left and not self._window.room:
             return CHECKPOINT_SECONDS  # a checkpoint makes room, and wakes us
-        return min(CHECKPOINT_SECONDS, max(0.0005, self._bucket.wait(self.clock())))
+        return min(CHECKPOINT_SECONDS, max(0.0005, self._bucket.seconds_until(self.clock())))
 
     def report(self, block: range, done: int) -> None:
         """The items of this block before index `done` are over; the rest was not begun."""
         with self.changed:
-            self._window.done_range(block.start, done)
+            self._window.mark_range_done(block.start, done)
             if done < block.stop:
                 self._left.append(range(done, block.stop))
             if self._extra_said is not None:
@@ -164,7 +164,7 @@ class ItemWindow(RunningSweep):
         with the block, so then they are, too."""
         with self.changed:
             if items and self._extra_said is None:
-                self._window.done_range(items.start, items.stop)
+                self._window.mark_range_done(items.start, items.stop)
 
     def failed(self, item: int, error: str) -> None:
         """An item has failed for good."""
@@ -173,18 +173,18 @@ class ItemWindow(RunningSweep):
             self._moved()
 
     def _failed(self, item: int, error: str) -> None:
-        if not self._window.failed(item):
+        if not self._window.mark_failed(item):
             return
         self._note(item, f"failed: {error}")
         live = self._live
         spent = rules.spent_budget_reason(
-            self._window.errors + live.others, live.at_start, live.budget
+            self._window.errors + live.other_errors, live.errors_at_start, live.budget
         )
         if spent is not None:
             self._close(spent)
 
     def _moved(self) -> None:
-        if self._sent is None and self._window.due_for_flush(self.clock()):
+        if self._sent is None and self._window.checkpoint_due(self.clock()):
             self.wake()
 
     # --- what items say --------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class ItemWindow(RunningSweep):
         """A checkpoint, if one is due: on a timer, at half a window, and at the end."""
         with self.changed:
             timed = now - self._asked_at >= CHECKPOINT_SECONDS
-            due = final or stuck or timed or self._window.due_for_flush(now)
+            due = final or stuck or timed or self._window.checkpoint_due(now)
             if self._sent is not None or not due:
                 return None
             point = self._window.checkpoint(now)
@@ -285,10 +285,10 @@ class ItemWindow(RunningSweep):
                 self._extra_done = self._extra_done or sent.extra
                 return
             now = self.clock()
-            self._window.flushed(start)
+            self._window.confirm_stored(start)
             self._live = live
             if live.rate != self._bucket.rate:
-                self._bucket.change(live.rate, now)
+                self._bucket.set_rate(live.rate, now)
             self._window.resize(window_size(live.rate, self._speed.per_second, self.parallel))
             if live.stop:
                 self._close(None, settle=SETTLE_SECONDS)

@@ -108,7 +108,7 @@ class PartitionMonitor:
             os._exit(1)  # the keeper is gone, and we with it
         for frame in frames:
             if isinstance(frame, CheckpointStored):
-                self.feeder.flushed(frame.start, frame.live)
+                self.feeder.flushed(frame.start, frame.directives)
                 if not frame.ours:
                     self.lost = True
                     self.feeder.close("it belongs to another worker now")

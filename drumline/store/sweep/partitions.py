@@ -59,7 +59,7 @@ def _open(tx: Tx, held: HeldPartition) -> PartitionInfo | None:
         stuck=_stuck(part),
         extra=row.extra,
         source=sweeps.source_of(row),
-        live=_live(tx, row, part),
+        directives=_live(tx, row, part),
     )
 
 
@@ -149,8 +149,8 @@ def _live(tx: Tx, row: SweepRow, part: PartitionRow) -> PartitionDirectives:
         parallel=parallel,
         serial=row.parallel in (None, 1) and partitions == 1,
         budget=row.errors,
-        at_start=row.errors_at_start,
-        others=int(others.errors),
+        errors_at_start=row.errors_at_start,
+        other_errors=int(others.errors),
     )
 
 

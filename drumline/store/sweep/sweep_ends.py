@@ -7,7 +7,7 @@ lets the sweep go on, or not. The sweep's row is locked before the tasks': see `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import select, update
@@ -20,6 +20,8 @@ from drumline.store.rows import PartitionRow, SweepRow, read_one
 from drumline.store.sweep import sweeps
 from drumline.store.tables import sweep, sweep_part
 from drumline.store.tx import Tx
+
+T = TypeVar("T")
 
 Owners = Mapping[int, int]
 """Tasks by id, and the sweeps that they belong to."""
@@ -80,7 +82,9 @@ def _part_ended(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDecisio
         where = f"partition {part.number} at index {part.start_index:,}"
         sweeps.stop(tx, row, Initiator.RUNNER, f"{where}: {_reason(verdict)}")
     else:
-        sweeps.stop(tx, row, Initiator.HANDLER if end.by_handler else Initiator.RUNNER, end.reason)
+        sweeps.stop(
+            tx, row, Initiator.HANDLER if end.stopped_by_handler else Initiator.RUNNER, end.reason
+        )
 
 
 def _reason(verdict: ReleaseDecision) -> str:
@@ -127,8 +131,8 @@ def _prepared(tx: Tx, row: SweepRow, end: HookResult) -> None:
     if end.extra is not None:
         values["extra"] = end.extra
     row = sweeps.change(tx, row, None, values)
-    if end.later is not None:
-        sweeps.ask_again(tx, row, end.later)
+    if end.retry_after is not None:
+        sweeps.ask_again(tx, row, end.retry_after)
     elif not end.waits:
         sweeps.begin(tx, row, Initiator.RUNNER)
 
@@ -154,5 +158,5 @@ def _ended(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, reason: str
     )
 
 
-def _decoded(text: str | None, kind: type[Any]) -> Any:
+def _decoded(text: str | None, kind: type[T]) -> T | None:
     return None if text is None else msgspec.json.decode(text, type=kind)

@@ -36,7 +36,7 @@ def test_callbacks_need_their_token_and_refusals_are_counted(
     with pytest.raises(BadToken):
         call_back("success", "wrong")
     assert call_back("progress", message="half") == "noted"
-    waiting = over(due, outcome=RunOutcome(RunEnd.WAITING, wait=60))
+    waiting = over(due, outcome=RunOutcome(RunEnd.WAITING, callback_timeout=60))
     world.release(worker, [waiting])
     assert call_back("success", result=7) == "done"
     with pytest.raises(Conflict):
@@ -60,7 +60,7 @@ def test_an_early_callback_ends_the_run_when_it_waits(
 
     def meanwhile(*args: Any) -> None:
         really(*args)
-        waiting = over(due, outcome=RunOutcome(RunEnd.WAITING, wait=60))
+        waiting = over(due, outcome=RunOutcome(RunEnd.WAITING, callback_timeout=60))
         runs.settle(args[0], worker, [waiting], LIMITS)
 
     with pytest.MonkeyPatch.context() as patch:

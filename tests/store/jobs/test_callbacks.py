@@ -37,7 +37,7 @@ class Run:
 
     def wait(self, seconds: float = 60.0) -> None:
         """The first call was answered: from now on it waits."""
-        outcome = RunOutcome(RunEnd.WAITING, result='{"status_code":202}', wait=seconds)
+        outcome = RunOutcome(RunEnd.WAITING, result='{"status_code":202}', callback_timeout=seconds)
         ended = over(self.due, outcome=outcome, retry=self.due.retry)
         assert self.world.release(self.worker, [ended]) == []
 
@@ -222,7 +222,7 @@ def test_a_callback_at_the_very_moment_of_the_release(world: JobWorld) -> None:
     def call_back() -> str:
         return run.call_back()
 
-    ended = [over(run.due, outcome=RunOutcome(RunEnd.WAITING, wait=3600))]
+    ended = [over(run.due, outcome=RunOutcome(RunEnd.WAITING, callback_timeout=3600))]
     answer = while_open(
         world.database, lambda tx: runs.settle(tx, run.worker, ended, LIMITS), call_back
     )
@@ -316,7 +316,7 @@ def test_a_task_of_a_batch_waits_too_and_a_cancel_ends_it(world: JobWorld) -> No
     batch_id, (first, second) = world.batch(2)
     key, worker = callbacks.secret_key(world.database), world.keeper()
     dues = world.acquire(worker, [first, second])
-    waiting = [over(due, outcome=RunOutcome(RunEnd.WAITING, wait=60)) for due in dues]
+    waiting = [over(due, outcome=RunOutcome(RunEnd.WAITING, callback_timeout=60)) for due in dues]
     world.release(worker, waiting)
     token = callbacks.token_for(key, first, dues[0].fence)
     world.write(lambda tx: callbacks.receive(tx, REGION, first, token, Callback("success"), LIMITS))

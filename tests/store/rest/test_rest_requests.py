@@ -164,7 +164,7 @@ def test_a_callback_needs_the_token_of_its_run(site: Site, world: World) -> None
         task_id = world.one_shot(type=ASYNC.type, timeout_ms=60_000)
         keeper_id = world.keeper()
         (due,) = world.acquire(keeper_id, [task_id])
-        outcome = RunOutcome(RunEnd.WAITING, result="{}", wait=60)
+        outcome = RunOutcome(RunEnd.WAITING, result="{}", callback_timeout=60)
         ended = over(due, handler=ASYNC, outcome=outcome)
         assert runs.release(world.database, keeper_id, [ended], LIMITS, 0.5) == []
         key = callbacks.secret_key(world.database)

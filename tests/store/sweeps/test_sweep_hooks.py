@@ -39,7 +39,7 @@ def test_a_prepare_hook_lets_it_start_or_wait_or_stop(
     assert world.show("a").state == "waiting"
     with pytest.raises(Conflict, match="prepare hook of sweep"):
         gateway("sweep.ready", sweep="a")
-    world.hook("a", HookResult(later=60.0, extra='"half"'))
+    world.hook("a", HookResult(retry_after=60.0, extra='"half"'))
     row = world.show("a")
     due = world.task(row.hook_task_id).due_at - row.updated_at
     assert (row.state, row.extra, due) == ("waiting", '"half"', 60_000_000)

@@ -71,7 +71,10 @@ def _move(world: SweepWorld, gateway: StubGateway, move: str, held: list[HeldPar
             world.flush(one, part.end_index)
             world.end(one, result=PartitionResult(part.end_index, 0, True))
         case "short" if held:
-            world.end(held.pop(0), result=PartitionResult(0, 1, False, "a reason", by_handler=True))
+            world.end(
+                held.pop(0),
+                result=PartitionResult(0, 1, False, "a reason", stopped_by_handler=True),
+            )
         case "die" if held:
             one = held.pop(0)
             world.die(one.keeper_id)

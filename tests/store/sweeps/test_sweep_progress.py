@@ -23,9 +23,9 @@ def test_a_checkpoint_moves_forward_and_answers_with_what_is_live(
     first, second = world.hold("s", 0), world.hold("s", 1)
     live = world.flush(first, 20, 2, failed=(3, 7), speed=4.0)
     assert (live.stop, live.rate, live.parallel, live.serial) == (False, 5.0, 1, False)
-    assert (live.budget, live.at_start, live.others) == (5, 0, 0)
+    assert (live.budget, live.errors_at_start, live.other_errors) == (5, 0, 0)
     live = world.flush(second, 60, 1, failed=(55,))
-    assert (live.parallel, live.others) == (2, 2)
+    assert (live.parallel, live.other_errors) == (2, 2)
     shown = gateway("sweep.show", sweep="s")
     assert (shown["done"], shown["errors"], shown["running"]) == (30, 3, 2)
     assert [one["index"] for one in gateway("sweep.failed", sweep="s")["failed"]] == [3, 7, 55]
