@@ -26,7 +26,7 @@ def open_listener(settings: Settings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise Conflict(
-            reason=f"port {port} on {host} cannot be used ({error.strerror}); choose another with "
+            reason=f"Port {port} on {host} cannot be used ({error.strerror}); choose another with "
             "http_port in drumline.toml or DRUMLINE_HTTP_PORT"
         ) from None
     return listener

@@ -76,7 +76,7 @@ def test_ctrl_c_drains_and_a_second_one_explains_the_wait(idle: Stack) -> None:
         terminal.press(b"\x03")
         terminal.wait_for("Running tasks have 30 s to finish")
         assert terminal.end() == 0
-        assert "Everything is drained and stopped." in terminal.text
+        assert "All processes have drained and stopped." in terminal.text
     assert idle.processes() == {}
 
 
@@ -98,5 +98,5 @@ def test_sigterm_drains_like_ctrl_c(idle: Stack) -> None:
     foreground.terminate()
     said = foreground.communicate(timeout=60)[0]
     assert foreground.returncode == 0
-    assert "Everything is drained and stopped." in said
+    assert "All processes have drained and stopped." in said
     assert idle.processes() == {}
