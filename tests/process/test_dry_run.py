@@ -88,7 +88,7 @@ def test_connectors_are_looked_at_and_left_alone(stack: Stack, connect: StandIn)
     assert first["before"] == {"state": "RUNNING", "config": {"tasks.max": "1"}}
     assert first["after"] == {"config": {"tasks.max": "2"}}
     assert (first["finished"], first["error"]) == (False, None)
-    assert "there is no connector nobody in Connect cluster a" in missing["error"]
+    assert "no connector nobody in Connect cluster a" in missing["error"]
     assert connect.configs("a") == before
     assert not connect.done("a", "PATCH", "/config")
     assert untouched(stack)
