@@ -1,7 +1,7 @@
-"""The thread beside a partition's items: checkpoints, news from the keeper, and timeouts.
+"""The thread beside a partition's items: sends checkpoints, receives directives, enforces timeouts.
 
-Items never wait for it and it never waits for items: a sweep whose items take minutes still says
-every second how far it is, and hears that it is to stop.
+Items never wait for this thread and it never waits for items: a sweep whose items take minutes
+still stores a checkpoint and receives its directives every second.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from drumline.runner.frames import CheckpointStored, Frame, StoreCheckpoint
 from drumline.runner.sweep.item_executor import ItemExecutor, Slot
 from drumline.runner.sweep.item_window import ItemWindow
 
-LOOK_SECONDS = 0.05
-LONGEST_BLOCK = 0.5
-"""Seconds after which a block that turned out slow is cut short."""
+CHECK_SECONDS = 0.05
+MAX_BLOCK_SECONDS = 0.5
+"""A block that runs longer ends after its present item."""
 GRACE = 2.0
-"""Seconds in which an item must end once it was struck; past them its runner is killed."""
+"""Seconds in which an interrupted item must end. If it does not, its runner is killed."""
 
 
 class KeeperPipe:
-    """The keeper's end, as a part needs it."""
+    """The connection to the keeper while a partition runs."""
 
     def __init__(
         self, fd: int, send: Callable[[Frame], None], receive: Callable[[], list[Frame] | None]
@@ -32,38 +32,38 @@ class KeeperPipe:
         self.fd = fd
         self.send = send
         self.receive = receive
-        """What has come; None when the keeper is gone."""
+        """Read frames; None if the keeper has closed its end."""
 
 
 class PartitionMonitor:
-    """Beats from the first item to the last checkpoint."""
+    """Runs from before the first item until the last checkpoint is stored."""
 
-    def __init__(self, feeder: ItemWindow, pipe: KeeperPipe, timeout: float) -> None:
-        self.feeder = feeder
+    def __init__(self, window: ItemWindow, pipe: KeeperPipe, timeout: float) -> None:
+        self.window = window
         self.pipe = pipe
         self.timeout = timeout
-        self.crew: ItemExecutor | None = None
+        self.executor: ItemExecutor | None = None
         self.lost = False
-        """The partition is not ours any more."""
+        """Another worker has acquired the partition."""
         self.error: BaseException | None = None
         self._finishing = False
         self._seen: dict[Slot, tuple[tuple[int, int] | None, float]] = {}
-        self._told_stuck: set[int] = set()
+        self._reported_stuck: set[int] = set()
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_out, False)
         os.set_blocking(self._wake_in, False)
-        feeder.wake = self._wake
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        window.on_checkpoint_due = self._wake
+        self._thread = threading.Thread(target=self._run, name="partition-monitor", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def finish(self) -> None:
-        """Store what is done, and end. Called when no item runs any more."""
+        """Store what is done, and end. Call it when no item runs any more."""
         self._finishing = True
         self._wake()
         while self._thread.is_alive():
-            self._thread.join(0.5)  # so that a signal finds the main thread awake
+            self._thread.join(0.5)  # with a timeout, so that the main thread handles signals
         os.close(self._wake_out)
         os.close(self._wake_in)
 
@@ -73,65 +73,65 @@ class PartitionMonitor:
         self.finish()
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # it is full of wake-ups already
+        with suppress(BlockingIOError):  # a full pipe wakes the thread as well
             os.write(self._wake_in, b"\0")
 
     def _run(self) -> None:
         try:
             while not self._is_over():
-                self._beat()
+                self._step()
         except BaseException as error:
             self.error = error
-            self.feeder.close("its runner broke")
+            self.window.close("its runner failed")
 
     def _is_over(self) -> bool:
-        return self.lost or (self._finishing and self.feeder.is_stored())
+        return self.lost or (self._finishing and self.window.is_stored())
 
-    def _beat(self) -> None:
-        readable, _, _ = select.select([self.pipe.fd, self._wake_out], [], [], LOOK_SECONDS)
+    def _step(self) -> None:
+        readable, _, _ = select.select([self.pipe.fd, self._wake_out], [], [], CHECK_SECONDS)
         if self._wake_out in readable:
             os.read(self._wake_out, 4096)
         if self.pipe.fd in readable:
-            self._hear()
+            self._read_frames()
         if self._is_over():
             return
-        now = self.feeder.clock()
-        stuck = tuple(sorted(self._look(now) - self._told_stuck))
-        flush = self.feeder.flush(now, final=self._finishing, stuck=stuck)
-        if flush is not None:
-            self._told_stuck.update(stuck)
-            self.pipe.send(StoreCheckpoint(self.feeder.task_id, flush))
+        now = self.window.clock()
+        stuck = tuple(sorted(self._interrupt_late_items(now) - self._reported_stuck))
+        checkpoint = self.window.next_checkpoint(now, final=self._finishing, stuck=stuck)
+        if checkpoint is not None:
+            self._reported_stuck.update(stuck)
+            self.pipe.send(StoreCheckpoint(self.window.task_id, checkpoint))
 
-    def _hear(self) -> None:
+    def _read_frames(self) -> None:
         frames = self.pipe.receive()
         if frames is None:
-            os._exit(1)  # the keeper is gone, and we with it
+            os._exit(1)  # the keeper has ended, so its runner ends
         for frame in frames:
             if isinstance(frame, CheckpointStored):
-                self.feeder.flushed(frame.start, frame.directives)
+                self.window.checkpoint_stored(frame.start, frame.directives)
                 if not frame.ours:
                     self.lost = True
-                    self.feeder.close("it belongs to another worker now")
+                    self.window.close("another worker has acquired it")
 
-    def _look(self, now: float) -> set[int]:
-        """Strike those that are late; the items that could not be stopped."""
-        crew = self.crew
-        if crew is None:
+    def _interrupt_late_items(self, now: float) -> set[int]:
+        """Interrupt the items that are past their timeout; return those that did not end."""
+        executor = self.executor
+        if executor is None:
             return set()
         stuck: set[int] = set()
-        for slot in crew.slots:
-            doing = slot.doing
+        for slot in executor.slots:
+            current = slot.current
             seen, since = self._seen.get(slot, (None, now))
-            if doing is None or doing != seen:
-                self._seen[slot] = (doing, now)
+            if current is None or current != seen:
+                self._seen[slot] = (current, now)
                 continue
-            if now - slot.begun > min(LONGEST_BLOCK, self.timeout):
-                slot.halt = True
-                self.feeder.passed(slot.passed())
+            if now - slot.block_started > min(MAX_BLOCK_SECONDS, self.timeout):
+                slot.end_block = True
+                self.window.mark_done(slot.done_items())
             if now - since > self.timeout + GRACE:
-                stuck.add(doing[0])
-            elif now - since > self.timeout and slot.late != doing:
-                slot.late = doing
-                crew.interrupt(slot)
-        blocked = crew.blocked()
-        return stuck if blocked is None else stuck | {blocked}
+                stuck.add(current[0])
+            elif now - since > self.timeout and slot.timed_out != current:
+                slot.timed_out = current
+                executor.interrupt(slot)
+        blocking = executor.blocking_item()
+        return stuck if blocking is None else stuck | {blocking}

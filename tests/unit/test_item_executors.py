@@ -1,4 +1,4 @@
-"""Crews: alone, in threads, in a loop; each with a pulse beside it and a keeper in this process."""
+"""The executors of items, each with its monitor, and with a keeper in this process."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ from drumline.runner.sweep.partition_monitor import KeeperPipe
 from drumline.runner.sweep.partition_run import PartitionRun
 from drumline.task import Task
 
-LIVE = PartitionDirectives(
+DIRECTIVES = PartitionDirectives(
     stop=False, rate=None, parallel=1, serial=True, budget=None, errors_at_start=0, other_errors=0
 )
 NO_RETRY = Retry()
@@ -49,20 +49,20 @@ NO_RETRY = Retry()
 
 def changed(**values: Any) -> PartitionDirectives:
     return PartitionDirectives(
-        **{name: getattr(LIVE, name) for name in LIVE.__struct_fields__} | values
+        **{name: getattr(DIRECTIVES, name) for name in DIRECTIVES.__struct_fields__} | values
     )
 
 
 class Keeper:
-    """Stores every checkpoint, and answers with what is live."""
+    """Accepts every checkpoint and answers with directives."""
 
-    def __init__(self, live: PartitionDirectives = LIVE) -> None:
+    def __init__(self, directives: PartitionDirectives = DIRECTIVES) -> None:
         ours, theirs = socket.socketpair()
         self.here = Channel(ours, ToKeeper)
         self.task_id = 0
         self.there = Channel(theirs, ToRunner)
-        self.live: Callable[[Checkpoint], PartitionDirectives | None] = lambda flush: live
-        self.flushes: list[Checkpoint] = []
+        self.directives: Callable[[Checkpoint], PartitionDirectives | None] = lambda _: directives
+        self.checkpoints: list[Checkpoint] = []
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
@@ -76,8 +76,8 @@ class Keeper:
                 for frame in frames:
                     assert isinstance(frame, StoreCheckpoint)
                     self.task_id, checkpoint = frame.task_id, frame.checkpoint
-                    self.flushes.append(checkpoint)
-                    answer = self.live(checkpoint)
+                    self.checkpoints.append(checkpoint)
+                    answer = self.directives(checkpoint)
                     ours = answer is not None
                     reply: Frame = CheckpointStored(frame.task_id, checkpoint.start, ours, answer)
                     if not checkpoint.stuck:
@@ -110,22 +110,22 @@ TASK = Task(
 def run(
     total: int,
     handled: RegisteredHandler,
-    live: PartitionDirectives = LIVE,
+    directives: PartitionDirectives = DIRECTIVES,
     keeper: Keeper | None = None,
-    before: Callable[[PartitionRun], None] = lambda part: None,
+    before: Callable[[PartitionRun], None] = lambda run: None,
 ) -> tuple[PartitionResult, Keeper]:
-    keeper = keeper or Keeper(live)
-    facts = PartitionInfo(1, "s", 0, total, 0, 0, (), None, None, live)
+    keeper = keeper or Keeper(directives)
+    info = PartitionInfo(1, "s", 0, total, 0, 0, (), None, None, directives)
     try:
-        part = PartitionRun(TASK, handled, facts, keeper.pipe)
-        before(part)
-        return part.run(), keeper
+        partition_run = PartitionRun(TASK, handled, info, keeper.pipe)
+        before(partition_run)
+        return partition_run.run(), keeper
     finally:
         keeper.close()
 
 
-class Seen:
-    """Which items ran, how often, and how many at most at a time."""
+class RunItems:
+    """Counts how often each item ran, and the most items that ran at a time."""
 
     def __init__(self) -> None:
         self.items: Counter[int] = Counter()
@@ -150,7 +150,7 @@ class Seen:
         self.end()
 
     def together(self, item: Item) -> None:
-        """The first ones wait until four run at a time."""
+        """Waits until four items run at a time."""
         self.begin(item)
         with self.met:
             self.met.notify_all()
@@ -167,13 +167,15 @@ class Seen:
     ("kind", "parallel", "total"),
     [("sync", 1, 30_000), ("together", 4, 5_000), ("loops", 20, 2_000)],
 )
-def test_every_item_runs_once_and_so_many_at_a_time(kind: str, parallel: int, total: int) -> None:
-    seen = Seen()
+def test_every_item_runs_once_and_parallel_items_at_a_time(
+    kind: str, parallel: int, total: int
+) -> None:
+    seen = RunItems()
     end, keeper = run(total, handler(getattr(seen, kind)), changed(parallel=parallel))
     assert end == PartitionResult(total, 0, True)
     assert len(seen.items) == total and set(seen.items.values()) == {1}
     assert seen.most == parallel
-    starts = [flush.start for flush in keeper.flushes]
+    starts = [checkpoint.start for checkpoint in keeper.checkpoints]
     assert starts == sorted(starts) and starts[-1] == total
 
 
@@ -197,14 +199,14 @@ def test_failures_are_retried_then_counted(parallel: int, is_async: bool) -> Non
     )
     assert end == PartitionResult(20, 1, True)
     assert (tries[5], tries[7], tries[8]) == (3, 3, 1)
-    assert sum((flush.failed for flush in keeper.flushes), ()) == (5,)
-    (line,) = [line for flush in keeper.flushes for line in flush.log]
+    assert sum((checkpoint.failed for checkpoint in keeper.checkpoints), ()) == (5,)
+    (line,) = [line for checkpoint in keeper.checkpoints for line in checkpoint.log]
     assert (line.item, line.message) == (5, "failed: SystemExit: item 5")
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_a_sync_item_is_struck_at_its_timeout(parallel: int) -> None:
-    """Whether or not it would swallow an Exception; and only it."""
+def test_a_sync_item_is_interrupted_at_its_timeout(parallel: int) -> None:
+    """Even if it swallows every Exception; the other items succeed."""
 
     def work(item: Item) -> None:
         if item.index == 4:
@@ -216,7 +218,7 @@ def test_a_sync_item_is_struck_at_its_timeout(parallel: int) -> None:
     end, keeper = run(12, handler(work, timeout=0.2), changed(parallel=parallel))
     assert end == PartitionResult(12, 1, True)
     assert 0.2 < time.monotonic() - began < 2.0
-    (line,) = [line for flush in keeper.flushes for line in flush.log]
+    (line,) = [line for checkpoint in keeper.checkpoints for line in checkpoint.log]
     assert (line.item, line.message) == (4, "failed: timed out after 0.2 s")
 
 
@@ -235,8 +237,8 @@ def test_an_async_item_is_cancelled_at_its_timeout() -> None:
     assert cancelled == [4]
 
 
-def test_items_that_end_just_at_their_timeout_break_nothing() -> None:
-    """The exception may come between two items, or into the next one."""
+def test_items_that_end_just_at_their_timeout_do_no_harm() -> None:
+    """The exception may be raised between two items, or in the next one."""
     seen: Counter[int] = Counter()
 
     def work(item: Item) -> None:
@@ -259,20 +261,20 @@ def test_an_item_that_swallows_its_timeout_and_ends_has_not_failed() -> None:
 
 
 @pytest.mark.parametrize("kind", ["thread", "loop"])
-def test_an_item_that_cannot_be_stopped_is_told_of(
+def test_an_item_that_cannot_be_stopped_is_reported(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keeper kills the runner then; here the item gives up by itself at last."""
+    """A real keeper then kills the runner; here the item ends by itself in the end."""
     monkeypatch.setattr(partition_monitor, "GRACE", 0.1)
     keeper = Keeper()
-    told = threading.Event()
+    reported = threading.Event()
 
     def work(item: Item) -> None:
-        while item.index == 3 and not told.wait(0.01):
+        while item.index == 3 and not reported.wait(0.01):
             pass
 
     def stubborn(item: Item) -> None:
-        while not told.is_set():
+        while not reported.is_set():
             with suppress(BaseException):
                 work(item)
                 return
@@ -280,58 +282,58 @@ def test_an_item_that_cannot_be_stopped_is_told_of(
     async def blocking(item: Item) -> None:
         work(item)
 
-    def live(flush: Checkpoint) -> PartitionDirectives:
-        if flush.stuck:
-            told.set()
-            keeper.here.send(CheckpointStored(keeper.task_id, flush.start, True, LIVE))
-        return LIVE
+    def answer(checkpoint: Checkpoint) -> PartitionDirectives:
+        if checkpoint.stuck:
+            reported.set()
+            keeper.here.send(CheckpointStored(keeper.task_id, checkpoint.start, True, DIRECTIVES))
+        return DIRECTIVES
 
-    keeper.live = live
+    keeper.directives = answer
     handled = handler(stubborn if kind == "thread" else blocking, timeout=0.1)
     end, _ = run(10, handled, changed(parallel=1), keeper)
     assert end.done
-    (stuck,) = [flush for flush in keeper.flushes if flush.stuck]
+    (stuck,) = [checkpoint for checkpoint in keeper.checkpoints if checkpoint.stuck]
     assert stuck.stuck == (3,)
-    assert stuck.start == 3, "what is over before it is stored with it"
+    assert stuck.start == 3, "the items before it are stored as done"
 
 
-def test_a_sweep_with_slow_items_still_says_every_second_how_far_it_is() -> None:
+def test_a_sweep_with_slow_items_still_sends_a_checkpoint_every_second() -> None:
     def work(item: Item) -> None:
         time.sleep(0.0 if item.index < 5 else 1.6)
 
     _, keeper = run(6, handler(work))
-    assert 5 in [flush.start for flush in keeper.flushes], "while the last item runs"
+    assert 5 in [checkpoint.start for checkpoint in keeper.checkpoints], "while the last item runs"
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_a_stop_lets_items_end_and_starts_none(parallel: int) -> None:
-    seen = Seen()
+def test_a_stop_lets_running_items_end_and_starts_no_more(parallel: int) -> None:
+    seen = RunItems()
     keeper = Keeper()
-    keeper.live = lambda flush: changed(parallel=parallel, stop=flush.start > 200)
+    keeper.directives = lambda checkpoint: changed(parallel=parallel, stop=checkpoint.start > 200)
     end, _ = run(10**9, handler(seen.sync), changed(parallel=parallel), keeper)
     assert (end.done, end.reason) == (False, None)
-    assert len(seen.items) == end.start, "what was begun is done, and stored"
+    assert len(seen.items) == end.start, "every item that started is done and stored"
     assert seen.now == 0
 
 
-def test_the_number_at_a_time_changes_while_it_runs() -> None:
-    seen, threads = Seen(), set()
+def test_parallel_changes_while_the_partition_runs() -> None:
+    seen, threads = RunItems(), set()
 
     def work(item: Item) -> None:
         threads.add(threading.current_thread().name)
         seen.sync(item)
 
     keeper = Keeper()
-    keeper.live = lambda flush: changed(
-        parallel=1 if flush.start < 2_000 else 3, stop=len(threads) == 4
+    keeper.directives = lambda checkpoint: changed(
+        parallel=1 if checkpoint.start < 2_000 else 3, stop=len(threads) == 4
     )
-    end, _ = run(10**9, handler(work), LIVE, keeper)
+    end, _ = run(10**9, handler(work), DIRECTIVES, keeper)
     assert len(seen.items) == end.start and set(seen.items.values()) == {1}
     assert "MainThread" in threads and seen.most == 3
 
 
-@pytest.mark.parametrize("kind", ["alone", "threads", "loop"])
-def test_an_ask_ends_it_at_once(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["main thread", "threads", "loop"])
+def test_a_stop_signal_ends_the_run_at_once(kind: str) -> None:
     def work(item: Item) -> None:
         if item.index == 3:
             timer.start()
@@ -343,23 +345,23 @@ def test_an_ask_ends_it_at_once(kind: str) -> None:
             timer.start()
         await asyncio.sleep(5)
 
-    parts: list[PartitionRun] = []
+    runs: list[PartitionRun] = []
     timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
-    before = signal.signal(signal.SIGUSR1, lambda *_: parts[0].stop())
+    before = signal.signal(signal.SIGUSR1, lambda *_: runs[0].stop())
     began = time.monotonic()
-    live = changed(parallel=1 if kind == "alone" else 4)
-    if kind == "alone":
+    directives = changed(parallel=1 if kind == "main thread" else 4)
+    if kind == "main thread":
         timer.start()
     try:
         with pytest.raises(Stopped):
-            run(100, handler(loops if kind == "loop" else work), live, before=parts.append)
+            run(100, handler(loops if kind == "loop" else work), directives, before=runs.append)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - began < 3.0
 
 
-@pytest.mark.parametrize("kind", ["alone", "threads", "loop"])
-def test_a_source_that_fails_ends_it_with_that_error(
+@pytest.mark.parametrize("kind", ["main thread", "threads", "loop"])
+def test_an_error_of_the_source_ends_the_run_with_that_error(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def changed_source(self: ItemWork, block: range) -> None:
@@ -371,36 +373,38 @@ def test_a_source_that_fails_ends_it_with_that_error(
     monkeypatch.setattr(ItemWork, "texts", changed_source)
     work = loops if kind == "loop" else lambda item: None
     with pytest.raises(Conflict, match="the source has changed"):
-        run(10**9, handler(work), changed(parallel=1 if kind == "alone" else 3))
+        run(10**9, handler(work), changed(parallel=1 if kind == "main thread" else 3))
 
 
-def test_an_ask_that_strikes_into_an_async_item_ends_it_at_once() -> None:
-    parts: list[PartitionRun] = []
+def test_a_stop_raised_inside_an_async_item_ends_the_run_at_once() -> None:
+    runs: list[PartitionRun] = []
 
     async def work(item: Item) -> None:
         if item.index == 3:
-            parts[0].stop()
+            runs[0].stop()
         await asyncio.sleep(10)
 
     began = time.monotonic()
     with pytest.raises(Stopped):
-        run(100, handler(work), changed(parallel=5), before=parts.append)
+        run(100, handler(work), changed(parallel=5), before=runs.append)
     assert time.monotonic() - began < 3
 
 
-def test_who_has_lost_it_stores_nothing_more() -> None:
+def test_a_run_that_was_lost_stores_nothing_more() -> None:
     keeper = Keeper()
-    keeper.live = lambda flush: None
+    keeper.directives = lambda checkpoint: None
     with pytest.raises(RunLost):
-        run(10**9, handler(lambda item: None), LIVE, keeper)
+        run(10**9, handler(lambda item: None), DIRECTIVES, keeper)
 
 
-def test_a_rate_is_kept_by_all_members_together() -> None:
-    seen = Seen()
+def test_the_rate_holds_for_all_threads_together() -> None:
+    seen = RunItems()
     keeper = Keeper()
     began = time.monotonic()
-    live = changed(parallel=4, rate=200.0)
-    keeper.live = lambda flush: changed(parallel=4, rate=200.0, stop=time.monotonic() - began > 2.0)
-    run(10**6, handler(seen.sync), live, keeper)
+    directives = changed(parallel=4, rate=200.0)
+    keeper.directives = lambda checkpoint: changed(
+        parallel=4, rate=200.0, stop=time.monotonic() - began > 2.0
+    )
+    run(10**6, handler(seen.sync), directives, keeper)
     spent = time.monotonic() - began
     assert len(seen.items) / spent == pytest.approx(200, rel=0.25)
