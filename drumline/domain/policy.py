@@ -1,4 +1,4 @@
-"""What a handler asks for: time, retries, and what its death means."""
+"""The policy of a handler: its timeout, its retries, and what happens when its worker dies."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TIMEOUT_BY_BATCH_TYPE: Mapping[str, float] = {
     "cdc_switch_run_system": 30.0,
     "cdc_reset_gtid": 480.0,
 }
-"""Seconds a task of a batch type may take when its handler does not say."""
+"""The timeout in seconds of these batch types, for a handler that sets none."""
 
 
 class OnDeath(StrEnum):
-    """What becomes of a task whose worker died under it."""
+    """What happens to a task whose worker died while the task ran."""
 
     RETRY = "retry"
     FAIL = "fail"
@@ -32,7 +32,7 @@ class OnDeath(StrEnum):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """How errors are retried: exponential, with jitter."""
+    """How failed attempts are retried: exponential backoff with jitter."""
 
     retries: Annotated[int, Meta(ge=0)] = 0
     delay: Annotated[float, Meta(ge=0)] = 1.0
@@ -40,34 +40,35 @@ class Retry(msgspec.Struct, frozen=True):
     max_delay: Annotated[float, Meta(gt=0)] = 600.0
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
     causes: tuple[str, ...] = (Cause.ERROR, Cause.TIMEOUT, Cause.CALLBACK_TIMEOUT)
-    """Which outcomes are retried."""
+    """The causes that are retried."""
 
     def applies_to(self, cause: Cause) -> bool:
         return cause in self.causes
 
     def backoff(self, failures: int, chance: float) -> float:
-        """Seconds until the next try after this many failures in a row; chance is in 0..1."""
+        """Seconds until the next attempt after this many failures in a row; chance is in 0..1."""
         try:
             delay = self.delay * self.factor ** max(failures - 1, 0)
-        except OverflowError:  # 2.0 ** 2000 is one, and `most` holds long before
+        except OverflowError:  # as 2.0 ** 2000; the delay has reached max_delay long before
             delay = self.max_delay if self.delay else 0.0
         return min(delay, self.max_delay) * (1 + self.jitter * (2 * chance - 1))
 
 
 class SweepTraits(msgspec.Struct, frozen=True):
-    """What a handler of sweeps asks for besides."""
+    """What the handler of a sweep adds to its HandlerSpec."""
 
     item_timeout: float = DEFAULT_TIMEOUT
     item_retry: Retry = Retry()
     is_async: bool = False
-    """Its items run in an event loop."""
+    """The items run in an event loop."""
     creates: bool = False
-    """It has a create hook."""
+    """The handler has a create hook."""
     prepares: bool = False
+    """The handler has a prepare hook."""
 
 
 class HandlerSpec(msgspec.Struct, frozen=True):
-    """A line of a runner's manifest: one handler for one target type and batch type."""
+    """One entry of a runner's manifest: a handler for one target type and batch type."""
 
     target_type: str
     type: str
@@ -78,7 +79,7 @@ class HandlerSpec(msgspec.Struct, frozen=True):
     captures: bool = False
     rolls_back: bool = False
     callbacks: bool = False
-    """Its runs may wait to be called back."""
+    """Its runs may wait for a callback."""
     origin: str = ""
     doc: str = ""
     schema: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""The message from a dry run to the worker that looks at a target for it."""
+"""The param of the tasks by which a dry run inspects its targets on a worker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from drumline.domain.task import BatchInfo
 TARGET_TYPE = "drumline"
 SYNC_TYPE = "drumline.preview"
 ASYNC_TYPE = "drumline.preview_async"
-"""The types of the tasks that look, for handlers that are plain and for those that are async."""
+"""The task types for sync and for async handlers."""
 
 
 class PreviewParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A task as it would be."""
+    """The task that the dry run previews."""
 
     type: str
     target_type: str

@@ -1,4 +1,4 @@
-"""What becomes of a task when its run is over: one pure decision for keepers and the reaper."""
+"""The next state of a task whose run is over, decided in one place for keepers and the reaper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline.domain.states import GIVEN_BACK, Cause, TaskState
 INFO_LIMIT = 8 * 1024
 RESULT_LIMIT = 64 * 1024
 MAX_WAIT = 100 * 366 * 86400.0
-"""Seconds. Whatever a policy asks for, the time must fit into a column."""
+"""Seconds. A longer delay would not fit into the column of `due_at`."""
 
 
 class RunEnd(StrEnum):
@@ -28,23 +28,23 @@ class RunEnd(StrEnum):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """What the run itself says."""
+    """The outcome of a run, as the runner or the keeper reports it."""
 
     end: RunEnd
     info: str | None = None
     result: str | None = None
     final: bool = False
-    """An error that no retry would mend."""
+    """A retry cannot succeed."""
     cause: Cause | None = None
-    """Of an error: why, if there is more to say than that it is one."""
+    """A more specific cause than ERROR, if there is one."""
     callback_timeout: float = 0.0
-    """Seconds that a run waits for its callback."""
+    """Of a run that waits for a callback: the seconds until the callback is overdue."""
     retry_after: float = 0.0
-    """Seconds before an error is retried, at least."""
+    """Of an error: the minimum number of seconds before the next attempt."""
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
-    """A run that is over: the row as the keeper held it, the outcome, and its handler's policy."""
+    """A run that is over: the row as the keeper held it, the outcome, and the handler's policy."""
 
     id: int
     fence: int
@@ -59,26 +59,26 @@ class FinishedRun(msgspec.Struct, frozen=True):
     handler: HandlerSpec
     worker: str
     retry: Retry | None = None
-    """The task's own retry policy, in place of its handler's."""
+    """The task's own retry policy, which replaces that of its handler."""
     is_job_run: bool = False
     started_at: int | None = None
 
 
 class RetryLimits(msgspec.Struct, frozen=True):
-    """The settings that bear on a verdict."""
+    """The settings that limit retries."""
 
     timeout_retries: int
     deaths_allowed: int
 
 
 class ReleaseDecision(msgspec.Struct, frozen=True):
-    """The row's next state, and the counts that go with it."""
+    """The next state of the row, with its counters."""
 
     status: TaskState
     cause: Cause | None
     info: str | None
     due_at: int | None
-    """None: as it was."""
+    """None: unchanged."""
     attempt: int
     retry_time: int
     failures: int
@@ -87,7 +87,7 @@ class ReleaseDecision(msgspec.Struct, frozen=True):
 
     @property
     def runs_again(self) -> bool:
-        """The task will run again by itself."""
+        """The task runs again without an operator."""
         return self.status in (TaskState.PENDING, TaskState.ROLLBACK_PENDING)
 
 
@@ -99,12 +99,12 @@ def decide_release(
     now: int,
     chance: float,
 ) -> ReleaseDecision:
-    """Decide. `cancelled`: an operator cancelled the task or its batch meanwhile."""
+    """Decide the next state. `cancelled`: an operator cancelled the task or its batch meanwhile."""
     outcome = run.outcome
-    back = GIVEN_BACK[run.status]
-    rolling = run.status is TaskState.ROLLBACK_RUNNING
-    failed = TaskState.ROLLBACK_FAIL if rolling else TaskState.FAIL
-    verdict = ReleaseDecision(
+    runnable = GIVEN_BACK[run.status]
+    is_rollback = run.status is TaskState.ROLLBACK_RUNNING
+    failed = TaskState.ROLLBACK_FAIL if is_rollback else TaskState.FAIL
+    decision = ReleaseDecision(
         status=failed,
         cause=None,
         info=clip_info(outcome.info),
@@ -114,51 +114,52 @@ def decide_release(
         failures=run.failures,
         deaths=run.deaths,
     )
-    change = msgspec.structs.replace
-    if outcome.end is RunEnd.WAITING and rolling:
+    replace = msgspec.structs.replace
+    if outcome.end is RunEnd.WAITING and is_rollback:
         outcome = RunOutcome(RunEnd.ERROR, final=True)
-        verdict = change(verdict, info="a rollback cannot wait for a callback")
+        decision = replace(decision, info="a rollback cannot wait for a callback")
     if outcome.end is RunEnd.GIVEN_BACK:
-        # It did not start, or was stopped through no fault of its own: no attempt counted.
-        verdict = change(verdict, attempt=run.attempt - 1)
+        # The run did not start, or was stopped for a reason outside the task: not an attempt.
+        decision = replace(decision, attempt=run.attempt - 1)
     if cancelled or outcome.end is RunEnd.KILLED:
-        return change(verdict, status=TaskState.CANCEL, cause=Cause.CANCELLED)
+        return replace(decision, status=TaskState.CANCEL, cause=Cause.CANCELLED)
     match outcome.end:
         case RunEnd.SUCCESS:
-            succeeded = TaskState.ROLLBACK_SUCCESS if rolling else TaskState.SUCCESS
-            return change(verdict, status=succeeded, failures=0, result=outcome.result)
+            succeeded = TaskState.ROLLBACK_SUCCESS if is_rollback else TaskState.SUCCESS
+            return replace(decision, status=succeeded, failures=0, result=outcome.result)
         case RunEnd.GIVEN_BACK:
-            return change(verdict, status=back)
+            return replace(decision, status=runnable)
         case RunEnd.WAITING:
-            return change(
-                verdict,
+            return replace(
+                decision,
                 status=TaskState.WAITING_CALLBACK,
                 due_at=_later(now, outcome.callback_timeout),
                 result=outcome.result,
             )
         case RunEnd.TIMEOUT if not run.is_job_run:
-            verdict = change(verdict, cause=Cause.TIMEOUT)
+            decision = replace(decision, cause=Cause.TIMEOUT)
             if run.retry_time < limits.timeout_retries:
-                return change(verdict, status=back, retry_time=run.retry_time + 1, due_at=now)
-            return verdict
+                return replace(decision, status=runnable, retry_time=run.retry_time + 1, due_at=now)
+            return decision
         case RunEnd.DIED:
-            verdict = change(verdict, cause=Cause.DIED, deaths=run.deaths + 1)
-            if verdict.deaths >= limits.deaths_allowed:
-                return change(verdict, cause=Cause.QUARANTINED)
+            decision = replace(decision, cause=Cause.DIED, deaths=run.deaths + 1)
+            if decision.deaths >= limits.deaths_allowed:
+                return replace(decision, cause=Cause.QUARANTINED)
             if run.handler.on_death is OnDeath.RETRY:
-                return change(verdict, status=back)
-            if run.handler.on_death is OnDeath.CANCEL and not rolling:
-                return change(verdict, status=TaskState.CANCEL)
-            return verdict
+                return replace(decision, status=runnable)
+            if run.handler.on_death is OnDeath.CANCEL and not is_rollback:
+                return replace(decision, status=TaskState.CANCEL)
+            return decision
         case _:
-            timed_out = outcome.end is RunEnd.TIMEOUT
-            cause = outcome.cause or (Cause.TIMEOUT if timed_out else Cause.ERROR)
-            verdict = change(verdict, cause=cause, failures=run.failures + 1, result=outcome.result)
+            is_timeout = outcome.end is RunEnd.TIMEOUT
+            cause = outcome.cause or (Cause.TIMEOUT if is_timeout else Cause.ERROR)
+            failures = run.failures + 1
+            decision = replace(decision, cause=cause, failures=failures, result=outcome.result)
             retry = run.retry or run.handler.retry
-            if verdict.failures <= retry.retries and not outcome.final and retry.applies_to(cause):
-                delay = max(retry.backoff(verdict.failures, chance), outcome.retry_after)
-                return change(verdict, status=back, due_at=_later(now, delay))
-            return verdict
+            if failures <= retry.retries and not outcome.final and retry.applies_to(cause):
+                delay = max(retry.backoff(failures, chance), outcome.retry_after)
+                return replace(decision, status=runnable, due_at=_later(now, delay))
+            return decision
 
 
 def _later(now: int, seconds: float) -> int:
@@ -166,9 +167,9 @@ def _later(now: int, seconds: float) -> int:
 
 
 def clip_info(info: str | None) -> str | None:
-    """Keep the end of a long text: of a stack or an error the last lines say most.
+    """Keep the end of a long text: the last lines of a stack or an error are the most useful.
 
-    A text from elsewhere may hold half characters (a file's name, say) that no database takes.
+    Lone surrogates, as in a file name that is not UTF-8, are escaped: databases refuse them.
     """
     if info is None:
         return None

@@ -1,4 +1,4 @@
-"""What a token may do. Each role may do what the one before it may, and more."""
+"""The roles of API tokens. Each role includes the permissions of the one before it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 
 class Role(StrEnum):
     READ = "read"
-    """Look at everything but tokens."""
+    """Read everything except tokens."""
     OPERATE = "operate"
-    """Also change batches, tasks, jobs and sweeps."""
+    """In addition, change batches, tasks, jobs and sweeps."""
     ADMIN = "admin"
-    """Also steer workers and the queue, and give and take tokens."""
+    """In addition, control workers and the queue, and create and revoke tokens."""
 
     def covers(self, needed: Role) -> bool:
         order = list(Role)

@@ -1,7 +1,7 @@
-"""The states of tasks and batches, and the only legal ways between them.
+"""The states of tasks and batches, and the legal transitions between them.
 
-This table is the single source: the store refuses any move that is not in it, the tests generate
-cases from it, and docs/states.md is drawn from it.
+The table of transitions is the only source: the store refuses any other transition, tests generate
+their cases from the table, and the diagram in docs/states.md is made from it.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from drumline.errors import IllegalTransition
 
 
 class TaskState(StrEnum):
-    """Where a task is. Each comment says who moves it out."""
+    """The state of a task. Each comment names what moves the task on."""
 
-    SCHEDULED = "scheduled"  # the ticker, when the firing is decided
-    PENDING = "pending"  # a keeper acquires it; the ticker, if it was missed
-    RUNNING = "running"  # its keeper releases it, or the reaper if the keeper died
-    WAITING_CALLBACK = "waiting_callback"  # a callback, or the reaper when none comes
+    SCHEDULED = "scheduled"  # the ticker decides the firing
+    PENDING = "pending"  # a keeper acquires it; the ticker, if the firing was missed
+    RUNNING = "running"  # its keeper releases it; the reaper, if the keeper is dead
+    WAITING_CALLBACK = "waiting_callback"  # a callback ends it; the reaper, if none comes in time
     SUCCESS = "success"  # an operator rolls it back
     FAIL = "fail"  # an operator retries it or rolls it back
     RETRY_PENDING = "retry_pending"  # a keeper acquires it
     CANCEL = "cancel"  # an operator rolls it back
-    SKIPPED = "skipped"  # nobody
+    SKIPPED = "skipped"  # final
     ROLLBACK_PENDING = "rollback_pending"  # a keeper acquires it
-    ROLLBACK_RUNNING = "rollback_running"  # its keeper releases it, or the reaper
-    ROLLBACK_SUCCESS = "rollback_success"  # nobody
+    ROLLBACK_RUNNING = "rollback_running"  # as RUNNING
+    ROLLBACK_SUCCESS = "rollback_success"  # final
     ROLLBACK_FAIL = "rollback_fail"  # an operator retries it
 
 
 class BatchState(StrEnum):
-    """What a batch's tasks add up to."""
+    """The status of a batch, which follows from its phase and its counters."""
 
-    LOADING = "loading"  # its tasks are still being written; none may start
+    LOADING = "loading"  # its tasks are being inserted; none may start
     PENDING = "pending"
     RUNNING = "running"
     SUCCESS = "success"
@@ -46,7 +46,7 @@ class BatchState(StrEnum):
 
 
 class Phase(StrEnum):
-    """What a batch is for at the moment: it decides what its tasks may become."""
+    """What operators have decided about a batch: it limits the states of its tasks."""
 
     LOADING = "loading"
     FORWARD = "forward"
@@ -74,7 +74,7 @@ class KeeperState(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a task ended in fail, cancel or skipped, or why its last attempt did not succeed."""
+    """Why a task failed, was cancelled or was skipped, or why its last attempt failed."""
 
     ERROR = "error"
     TIMEOUT = "timeout"
@@ -127,24 +127,24 @@ ACQUIRED: Mapping[TaskState, TaskState] = {
     S.RETRY_PENDING: S.RUNNING,
     S.ROLLBACK_PENDING: S.ROLLBACK_RUNNING,
 }
-"""What a due task becomes when a keeper acquires it."""
+"""The state of a due task after a keeper has acquired it."""
 
 GIVEN_BACK: Mapping[TaskState, TaskState] = {
     S.RUNNING: S.PENDING,
     S.WAITING_CALLBACK: S.PENDING,
     S.ROLLBACK_RUNNING: S.ROLLBACK_PENDING,
 }
-"""What a held task becomes when it must run again. A rollback never turns into the change."""
+"""The state of a held task that must run again. A rollback stays a rollback."""
 
 
 def check_transition(source: TaskState, target: TaskState) -> None:
-    """Refuse a move that the table does not have."""
+    """Refuse a transition that is not in the table."""
     if target not in TRANSITIONS[source]:
         raise IllegalTransition(source=source.value, target=target.value)
 
 
 def aggregate_batch_state(counts: Mapping[TaskState, int], phase: Phase) -> BatchState:
-    """What a batch is, given how many of its tasks are in each state."""
+    """The status of a batch, from the number of its tasks in each state."""
     present = {state for state, n in counts.items() if n > 0}
     match phase:
         case Phase.LOADING:
@@ -170,7 +170,7 @@ def aggregate_batch_state(counts: Mapping[TaskState, int], phase: Phase) -> Batc
 
 
 def mermaid_diagram() -> str:
-    """The table as a Mermaid state diagram, for docs/states.md."""
+    """The transitions as a Mermaid state diagram, for docs/states.md."""
     lines = ["stateDiagram-v2", "    [*] --> scheduled", "    [*] --> pending"]
     for source in TaskState:
         lines += [

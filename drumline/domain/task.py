@@ -1,4 +1,4 @@
-"""A task as it travels from the scan to the code that runs it."""
+"""A due task, as the scanner reads it and the dispatcher, the keeper and the runner pass it on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline.domain.states import TaskState
 
 
 class BatchInfo(msgspec.Struct, frozen=True):
-    """What a handler may know of the batch its task belongs to."""
+    """What a handler can read of its task's batch."""
 
     id: int
     name: str
@@ -27,7 +27,7 @@ class BatchInfo(msgspec.Struct, frozen=True):
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """What a handler may know of the firing that it runs for."""
+    """What a handler can read of its job's firing."""
 
     job_id: int
     scheduled_at: int
@@ -36,10 +36,10 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 
 class TaskBody(msgspec.Struct, frozen=True, array_like=True):
-    """What only the runner reads. On the way there it is bytes to everyone else.
+    """The part of a task that only the runner decodes; for all others it is bytes.
 
-    The JSON documents stay text and the batch stays bytes: a handler that does not look at them
-    does not pay for decoding them.
+    JSON documents stay text, and the batch and the run stay bytes, until a handler reads them: a
+    handler that does not read them is spared the time to decode them.
     """
 
     region: str
@@ -55,7 +55,7 @@ class TaskBody(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DueTask(msgspec.Struct, frozen=True, array_like=True):
-    """A task that may start, with all a keeper needs, so that it need not be read again."""
+    """A task that may start, with all that a keeper needs to acquire and run it."""
 
     id: int
     version: int
@@ -77,17 +77,17 @@ class DueTask(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def fence(self) -> int:
-        """The fence that acquiring this very version writes."""
+        """The fence that an acquire of this version writes."""
         return self.version + 1
 
     @property
     def seconds(self) -> float:
-        """How long it may run. A partition of a sweep has no limit, and 0 milliseconds."""
+        """The timeout; infinite for a partition of a sweep, whose `timeout_ms` is 0."""
         return self.timeout_ms / 1000 or math.inf
 
     @property
     def key(self) -> str:
-        """The handler that serves it."""
+        """The key of its handler."""
         return f"{self.target_type}/{self.type}"
 
 

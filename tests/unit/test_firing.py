@@ -70,7 +70,7 @@ def test_cancel_prev_cancels_what_is_unfinished_and_waits_for_what_has_started()
     earlier = EarlierRuns((ActiveRun(4), ActiveRun(5, started=False)), queued=(6, 7))
     decision = decide_firing(FiringPolicies(OVERLAP.CANCEL_PREV), earlier)
     assert outcome(decision) == (QUEUED, Cause.OVERLAP, 1, (4, 5, 6, 7))
-    assert decision.reason == "queued: it starts when the runs that it cancels have ended"
+    assert decision.reason == "queued: it starts when the cancelled runs have ended"
 
 
 def test_cancel_prev_runs_at_once_if_nothing_had_started() -> None:

@@ -58,7 +58,7 @@ def test_text_has_one_normal_form(text: str, normal: str) -> None:
             "@daily " + ",".join(f"00:{m:02}" for m in range(25)),
             {},
             "cron_expr",
-            "25 times a day, 24 are allowed",
+            "25 times a day, at most 24 are allowed",
         ),
         ("@after", {}, "cron_expr", "'' is not a delay"),
         ("@after 90", {}, "cron_expr", "'90' is not a delay"),

@@ -1,4 +1,4 @@
-"""What the target of a run that waits for it says."""
+"""The body of a callback: what the target of an asynchronous call reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Callback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Success and failure end the run; progress is noted."""
+    """Success and failure end the run; progress is only stored."""
 
     status: Literal["success", "failure", "progress"]
     message: str | None = None

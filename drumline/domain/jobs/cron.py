@@ -1,16 +1,16 @@
-"""Cron expressions, and the one rule for clock changes.
+"""When cron expressions fire, and the rule for clock changes.
 
-An expression describes times on a wall clock; a zone says when a wall clock shows them.
+An expression describes times on a wall clock; a time zone maps them to moments.
 
-- **Chosen hours** (the hour field leaves out at least one hour, and all daily times): a local
-  time fires once, at the first moment at which the wall clock reaches *or passes* it. So a time
-  that a clock change skips fires at the first moment after the gap, and a time that occurs twice
-  fires at its first occurrence. Firings that fall on one moment are one firing.
-- **Every hour** (the hour field allows all 24): it fires whenever the wall clock shows a matching
-  time. So `*/15 * * * *` goes on every 15 minutes through a repeated hour, and a skipped hour,
-  which nobody lived through, adds nothing.
+- **Chosen hours** (the hour field excludes at least one hour; also all daily times): a local time
+  fires once, at the first moment at which the wall clock reaches *or passes* it. A time that a
+  clock change skips fires at the first moment after the gap, and a time that occurs twice fires at
+  its first occurrence. Firings at the same moment are one firing.
+- **Every hour** (the hour field allows all 24 hours): the expression fires whenever the wall clock
+  shows a matching time. `*/15 * * * *` fires every 15 minutes throughout a repeated hour, and a
+  skipped hour adds no firing.
 
-What fires depends on the set of times alone, never on how it was written: `0-23` is `*`.
+Firings depend on the set of times alone, not on the spelling: `0-23` is `*`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOUR, DAY = 3_600, 86_400
 EPOCH = date(1970, 1, 1).toordinal()
 END_OF_TIME = int(datetime(9000, 1, 1, tzinfo=UTC).timestamp())
 HORIZON_US = 50 * 366 * DAY * SECOND_US
-"""How far to look: 29 February on a given weekday can be 40 years away (2100 has none)."""
+"""How far to search: 29 February on a given weekday can be 40 years away (2100 has none)."""
 
 # Since 1970 no zone has changed its offset twice within 6.9 days (a test reads every zone).
 PROBE = 3 * DAY
@@ -43,7 +43,7 @@ _MONTH_LENGTHS: dict[int, tuple[int, ...]] = {
 }
 
 Spans = Iterator[tuple[int, Sequence[int]]]
-"""Times in seconds, as a base and ascending offsets: an hour full of firings is one element."""
+"""Times in seconds, as a base and ascending offsets: all firings of an hour are one element."""
 
 
 class LocalTimes(Protocol):
@@ -57,14 +57,14 @@ class LocalTimes(Protocol):
 
 
 class DayRule(NamedTuple):
-    """Which days of a month match; all that is needed is its length and its first weekday."""
+    """Which days of a month match, given the length of the month and its first weekday."""
 
     days: tuple[int, ...]
     last_day: bool
     weekdays: tuple[int, ...]
     nth_weekdays: tuple[tuple[int, int], ...]
     either: bool
-    """Both day fields are restricted, so that a day need match only one of them."""
+    """Both day fields are restricted: a day that matches one of them matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,14 @@ def firings_of(spans: Spans) -> Iterator[int]:
 
 
 def firing_spans(times: LocalTimes, start_us: int, end_us: int, zone: ZoneInfo) -> Spans:
-    """When wall-clock times fire in (start_us, end_us], in seconds of UTC, by the rule above."""
+    """The firings of wall-clock times in (start_us, end_us], in seconds of UTC."""
     lo = max(start_us // SECOND_US + 1, 0)
     hi = min(end_us // SECOND_US + 1, END_OF_TIME)
     if lo >= hi:
         return
     once = not times.every_hour
-    # The latest time that the wall clock has shown, or passed. No clock was ever set back by more
-    # than a day, so two days before the start is early enough to know it.
+    # The latest time that the wall clock has shown or passed. No clock was ever set back by more
+    # than a day, so it is known when the search begins two days before the start.
     shown: int | None = None
     for begin, end, offset in _segments(zone, lo - 2 * DAY, hi):
         local = max(begin, lo) + offset
@@ -150,7 +150,7 @@ def firing_spans(times: LocalTimes, start_us: int, end_us: int, zone: ZoneInfo) 
                 skipped = shown < begin + offset
                 if skipped and begin >= lo and any(times.local_spans(shown, begin + offset)):
                     yield begin, (0,)
-                    local += 1  # what the clock shows at this moment is the same firing
+                    local += 1  # a match at the first moment after the gap is the same firing
                 local = max(local, shown)
             shown = end + offset if shown is None else max(shown, end + offset)
         if local < end + offset:
@@ -159,7 +159,7 @@ def firing_spans(times: LocalTimes, start_us: int, end_us: int, zone: ZoneInfo) 
 
 
 def _segments(zone: ZoneInfo, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
-    """Stretches (begin, end, offset) of constant offset from UTC that together are [lo, hi)."""
+    """The segments (begin, end, offset) of constant offset from UTC that cover [lo, hi)."""
     lo = max(lo, 0)
     for year in range(_year_of(lo), _year_of(hi - 1) + 1):
         for begin, end, offset in _segments_of_year(zone, year):
@@ -169,7 +169,7 @@ def _segments(zone: ZoneInfo, lo: int, hi: int) -> Iterator[tuple[int, int, int]
 
 @lru_cache(maxsize=8192)
 def _segments_of_year(zone: ZoneInfo, year: int) -> tuple[tuple[int, int, int], ...]:
-    # zoneinfo does not tell when it changes the offset, so ask it for offsets and bisect.
+    # zoneinfo does not list its transitions: compare offsets three days apart and bisect.
     begin, end = _new_year(year), _new_year(year + 1)
     segments: list[tuple[int, int, int]] = []
     low, offset = begin, _offset(zone, begin)
@@ -203,13 +203,13 @@ def _year_of(at: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _times_in_hour(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tuple[int, ...]:
-    # Cached, so that a hundred thousand jobs that fire every second share one tuple of 3,600.
+    # Cached, so that 100,000 jobs that fire every second share one tuple of 3,600 numbers.
     return tuple(minute * 60 + second for minute in minutes for second in seconds)
 
 
 @lru_cache(maxsize=8192)
 def _matching_days(rule: DayRule, length: int, first_weekday: int) -> tuple[int, ...]:
-    """The days of such a month that match, counted from 0."""
+    """The matching days of a month, counted from 0."""
     found = []
     for day in range(length):
         weekday, nth = (first_weekday + day) % 7, day // 7 + 1
@@ -230,7 +230,7 @@ def _parse(text: str) -> CronExpression:
     seconds, minutes, hours, days, months, weekdays = itertools.starmap(
         read_field, enumerate(fields)
     )
-    # As in Vixie cron: a day field that begins with a star only narrows the other one down.
+    # As in Vixie cron, a day field that begins with a star only restricts the other one.
     either = fields[3][0] not in "*?" and fields[5][0] not in "*?"
     rule = DayRule(days.values, days.last_day, weekdays.values, weekdays.nth_weekdays, either)
     _check_that_it_fires(rule, months.values)
@@ -239,7 +239,7 @@ def _parse(text: str) -> CronExpression:
 
 
 def _check_that_it_fires(rule: DayRule, months: tuple[int, ...]) -> None:
-    # Each of the chosen months begins on each weekday sooner or later, February in both lengths.
+    # Each month begins on each weekday in some year, February in both of its lengths.
     lengths = {length for month in months for length in _MONTH_LENGTHS[month]}
     if any(_matching_days(rule, length, weekday) for length in lengths for weekday in range(7)):
         return

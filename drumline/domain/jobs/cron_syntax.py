@@ -1,8 +1,8 @@
-"""Cron expressions as text: checked field by field, then read by croniter.
+"""Cron expressions as text: checked field by field, then parsed by croniter.
 
-croniter gives each field's values, `L` and `#` among them. Before it sees a field, the field is
-checked here: a refusal names the field and the reason, and what croniter would read in its own way
-(`5-5` as every value, `22-2` around midnight, `R` as a random number) is refused or rewritten.
+croniter returns the values of each field, including `L` and `#`. Each field is checked first: a
+refusal names the field and the reason, and expressions that croniter interprets differently from
+cron (`5-5` as all values, `22-2` across midnight, `R` as a random number) are refused or rewritten.
 """
 
 from __future__ import annotations
@@ -65,31 +65,31 @@ _LAST_WEEKDAY = re.compile(r"L(?P<weekday>\d+)", re.ASCII)
 
 
 def split_fields(text: str) -> list[str]:
-    """The six fields in upper case. Nothing longer than MAX_LENGTH is looked into any further."""
+    """The six fields in upper case, of an expression that is no longer than MAX_LENGTH."""
     fields = text.upper().split()
     if len(fields) == 5:
         fields.insert(0, "0")
     if len(" ".join(fields)) > MAX_LENGTH:
-        reason = f"with its seconds it is longer than {MAX_LENGTH} characters"
+        reason = f"with the seconds field it is longer than {MAX_LENGTH} characters"
         raise BadSchedule(field="cron_expr", reason=reason)
     if len(fields) != len(_FIELDS):
         names = "[second] minute hour day-of-month month day-of-week"
-        reason = f"it needs 5 or 6 fields ({names}), not {len(fields)}"
+        reason = f"it must have 5 or 6 fields ({names}), not {len(fields)}"
         raise BadSchedule(field="cron_expr", reason=reason)
     return fields
 
 
 @lru_cache(maxsize=8192)
 def read_field(index: int, text: str) -> FieldValues:
-    """Read one of the six fields. Fields repeat much more often than expressions do."""
-    # Imported at the first expression: it takes 70 ms, most of it dateutil, and only the gateway
-    # and the ticker read expressions.
+    """Parse one of the six fields. Cached by field: fields repeat more often than expressions."""
+    # Imported with the first expression: the import takes 60 to 110 ms, mostly for dateutil, and
+    # only the gateway and the ticker parse expressions.
     from croniter import CroniterError, croniter
 
     field = _FIELDS[index]
     items = text.split(",")
     nth = [field is _DAY_OF_WEEK and _is_nth_weekday(item) for item in items]
-    if any(nth) and not all(nth):  # croniter refuses most of these, and misreads `*,FRI#2`
+    if any(nth) and not all(nth):  # croniter refuses most of these, and reads `*,FRI#2` as FRI#2
         reason = "FRI#2 or L5 cannot be in one list with other weekdays"
         raise BadCron(field.name, reason=reason)
     check = _check_nth_weekday if any(nth) else _check_item
@@ -128,7 +128,7 @@ def _check_nth_weekday(field: _Field, item: str) -> str:
 
 
 def _check_item(field: _Field, item: str) -> str:
-    """The item as croniter is to read it."""
+    """Check an item and return it as croniter has to be given it."""
     if field is _DAY_OF_MONTH and item == "L":
         return item
     match = _ITEM.fullmatch(item)
@@ -136,11 +136,11 @@ def _check_item(field: _Field, item: str) -> str:
         raise BadCron(field.name, reason=f"{item!r} is not a value, a range or a step")
     if match["step"] is not None:
         step = _check_number(field, match["step"])
-        if not 1 <= step <= field.size:  # croniter would take */90 for every 60 minutes
+        if not 1 <= step <= field.size:  # croniter reads */90 as every 60 minutes
             reason = f"the step {step} is not between 1 and {field.size}"
             raise BadCron(field.name, reason=reason)
     if match["all"]:
-        return item.replace("?", "*")  # croniter knows ? in the day fields only
+        return item.replace("?", "*")  # croniter accepts ? in the day fields only
     first = _check_value(field, match["first"])
     if match["last"] is None:
         if match["step"] and field is _DAY_OF_WEEK and first == 7:
@@ -149,7 +149,7 @@ def _check_item(field: _Field, item: str) -> str:
     last = _check_range_end(field, match["last"])
     if last < first:
         raise BadCron(field.name, reason=f"{item!r} ends before it begins")
-    return match["first"] if first == last else item  # croniter would take 5-5 for every value
+    return match["first"] if first == last else item  # croniter reads 5-5 as all values
 
 
 def _check_range_end(field: _Field, text: str) -> int:

@@ -1,8 +1,8 @@
-"""What becomes of a firing: does it run, wait, or leave a skipped row, and why.
+"""Decisions on firings: whether a firing runs, is queued or is skipped, and why; and catch-up.
 
-Pure: the caller reads what it knows of the job's earlier runs, asks, and writes the answer in one
-transaction that compares and sets the job's decision number. That one job and scheduled time has
-one run is the database's unique key, not decided here.
+The caller reads the earlier runs of the job and writes the decision, in one transaction that
+compares and sets the job's decision number. A unique key in the database, not this module, ensures
+that a job has at most one run for each scheduled time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from drumline.domain.states import Cause, TaskState
 
 
 class OverlapAction(StrEnum):
-    """What a scheduled firing does when an earlier run is still running or waiting."""
+    """What happens to a scheduled firing while an earlier run is unfinished."""
 
     ALLOW = "ALLOW"
     SKIP = "SKIP"
     CANCEL_PREV = "CANCEL_PREV"
-    PARALLEL = "PARALLEL"  # as ALLOW, and past the concurrency limit
+    PARALLEL = "PARALLEL"  # as ALLOW, and exempt from the concurrency limit
 
 
 class FailureAction(StrEnum):
-    """What a scheduled firing does when the last run that started did not succeed."""
+    """What happens to a scheduled firing after the last run that started has failed."""
 
     RUN_NEW = "RUN_NEW"
     SKIP = "SKIP"
@@ -35,7 +35,7 @@ class FailureAction(StrEnum):
 
 
 class ConcurrencyPolicy(StrEnum):
-    """What a firing does when max_concurrency runs are under way."""
+    """What happens to a firing while max_concurrency runs are unfinished."""
 
     QUEUE = "QUEUE"
     SKIP = "SKIP"
@@ -43,7 +43,7 @@ class ConcurrencyPolicy(StrEnum):
 
 
 class CatchUpMode(StrEnum):
-    """What becomes of firings that were missed past their grace."""
+    """What happens to misfires: firings that are later than their grace."""
 
     NONE = "NONE"
     COMPACT = "COMPACT"
@@ -65,22 +65,22 @@ class FiringPolicies:
 
 @dataclass(frozen=True, slots=True)
 class ActiveRun:
-    """A run that was let through and has not ended: pending, running, retrying or called back."""
+    """An unfinished run that was allowed to start: pending, running, or waiting for a callback."""
 
     id: int
     started: bool = True
-    """If not, cancelling it ends it at once."""
+    """If not, a cancel ends the run at once."""
     cancelling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The last effective run: the latest that started. Skips and queued runs are not."""
+    """The latest run that started; skipped and queued runs do not count."""
 
     state: TaskState
     run_attempt: int
     skipped_since: bool = False
-    """A firing was skipped after it, for whatever reason."""
+    """A later firing was skipped, whatever the cause."""
 
     @property
     def failed(self) -> bool:
@@ -89,36 +89,36 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True)
 class EarlierRuns:
-    """What the job's earlier firings have come to."""
+    """The state of the job's earlier firings, from which the next is decided."""
 
     active: tuple[ActiveRun, ...] = ()
     queued: tuple[int, ...] = ()
-    """Runs that wait to be let through, in their order."""
+    """Ids of the runs that wait for the concurrency limit, in order."""
     last: LastRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FiringDecision:
-    """The row to write for a firing, and what to cancel in the same transaction."""
+    """The state to write for a firing, and the runs to cancel in the same transaction."""
 
     state: TaskState
-    """PENDING: it runs. SCHEDULED: it is queued until startable() names it. SKIPPED: it is over."""
+    """PENDING: it runs. SCHEDULED: it is queued until startable_runs() returns it. Or SKIPPED."""
     cause: Cause | None
     reason: str
     run_attempt: int
-    """The run's number; of a skip, the number that the run would have had."""
+    """The number of the run; of a skip, the number that the run would have had."""
     cancel: tuple[int, ...] = ()
 
 
 def needs_decision(policies: FiringPolicies, kind: FiringKind = FiringKind.SCHEDULED) -> bool:
-    """False if decide() lets every firing of this kind run as number 1, whatever came before."""
+    """False if decide_firing() would run every firing of this kind as number 1, in any case."""
     limited = policies.max_concurrency > 0 and (
         policies.concurrency_policy is not ConcurrencyPolicy.PARALLEL
     )
     if kind is FiringKind.SCHEDULED:
         if policies.overlap_action in (OverlapAction.SKIP, OverlapAction.CANCEL_PREV):
             return True
-        # A limit is only ever reached by an overlap, and PARALLEL lets every overlap pass it.
+        # Only an overlap can reach a limit, and PARALLEL exempts overlaps from it.
         limited = limited and policies.overlap_action is not OverlapAction.PARALLEL
     return limited or policies.failure_action is not FailureAction.RUN_NEW
 
@@ -126,7 +126,7 @@ def needs_decision(policies: FiringPolicies, kind: FiringKind = FiringKind.SCHED
 def decide_firing(
     policies: FiringPolicies, earlier: EarlierRuns, kind: FiringKind = FiringKind.SCHEDULED
 ) -> FiringDecision:
-    """Overlap, then the last failure, then concurrency; a manual firing knows only the last."""
+    """Apply overlap, then the last failure, then concurrency; to a manual firing only the last."""
     number = _run_attempt(policies.failure_action, earlier.last)
     scheduled = kind is FiringKind.SCHEDULED
     active, queued = len(earlier.active), len(earlier.queued)
@@ -146,7 +146,7 @@ def decide_firing(
             case OverlapAction.SKIP:
                 return skip(Cause.OVERLAP, f"skipped: {unfinished} and overlap_action is SKIP")
             case OverlapAction.CANCEL_PREV:
-                # Queued ones too: an older run must not start after the one that replaces it.
+                # Also the queued ones: an older run must not start after the one that replaces it.
                 cancel = tuple(run.id for run in earlier.active if not run.cancelling)
                 cancel += earlier.queued
                 ending = any(run.started for run in earlier.active)
@@ -175,7 +175,7 @@ def decide_firing(
                     reason = f"skipped: {under_way} and concurrency_policy is SKIP"
                     return skip(Cause.CONCURRENCY, reason)
             case ConcurrencyPolicy.QUEUE:
-                # Behind the queue even if a place is free just now: runs start in their order.
+                # Behind the queue even if the limit is not reached now: runs start in order.
                 if active >= limit or queued:
                     reason = f"queued as number {queued + 1}: {under_way}"
                     return queue(Cause.CONCURRENCY, reason)
@@ -183,17 +183,17 @@ def decide_firing(
                 pass
 
     if ending:
-        return queue(Cause.OVERLAP, "queued: it starts when the runs that it cancels have ended")
+        return queue(Cause.OVERLAP, "queued: it starts when the cancelled runs have ended")
     return FiringDecision(TaskState.PENDING, None, f"runs as number {number}", number, cancel)
 
 
 def startable_runs(
     policies: FiringPolicies, active: Sequence[ActiveRun], queued: Sequence[int]
 ) -> tuple[int, ...]:
-    """The queued runs that may start now, in their order."""
+    """The queued runs that may start now, in order."""
     replacing = policies.overlap_action is OverlapAction.CANCEL_PREV
     if replacing and any(run.cancelling for run in active):
-        return ()  # what is being replaced has not really ended yet
+        return ()  # the runs that are being replaced have not ended yet
     limit = policies.max_concurrency
     if limit == 0 or policies.concurrency_policy is ConcurrencyPolicy.PARALLEL:
         return tuple(queued)
@@ -212,7 +212,7 @@ def _runs(count: int, noun: str) -> str:
 
 
 class FiringSource(Protocol):
-    """Where firings come from: a Schedule, or rows that were found (Listed)."""
+    """A source of firings: a Schedule, or rows of firings (ListedFirings)."""
 
     def between(self, start_us: int, end_us: int) -> Iterator[int]: ...
 
@@ -221,7 +221,7 @@ class FiringSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListedFirings:
-    """Firings whose rows were found past their time, ascending."""
+    """The times of overdue firings that were read from rows, ascending."""
 
     times: tuple[int, ...]
 
@@ -237,7 +237,7 @@ class ListedFirings:
 
 @dataclass(frozen=True, slots=True)
 class Misfire:
-    """The firings of one gap that will never run: one row says so."""
+    """Firings that were missed and do not run, recorded in one row."""
 
     count: int
     first: int
@@ -252,7 +252,7 @@ class Misfire:
 @dataclass(frozen=True, slots=True)
 class CatchUpPlan:
     to_fire: tuple[int, ...]
-    """Scheduled times to fire now, ascending; each still has to pass decide()."""
+    """Scheduled times to fire now, ascending; decide_firing() decides each of them."""
     misfire: Misfire | None
 
 
@@ -266,25 +266,25 @@ def plan_catch_up(
     bound: int,
     changed_at: int = 0,
 ) -> CatchUpPlan:
-    """What to do about the firings in (fired_until, now].
+    """Decide which of the firings in (fired_until, now] still run.
 
-    Those no older than the grace run, late as they are. Of the older ones NONE runs none, COMPACT
-    the newest, in the name of all, and FULL the newest `bound`. None is from before the job's last
-    change: another schedule was in force then.
+    Those no later than the grace run. Of the others, NONE runs none, COMPACT only the newest, and
+    FULL the newest `bound`. Firings from before the last change of the job are ignored: another
+    schedule was in force then.
     """
     start = max(fired_until, changed_at)
     too_late = max(now - grace_us - 1, start)
     keep = {CatchUpMode.NONE: 0, CatchUpMode.COMPACT: 1, CatchUpMode.FULL: bound}[mode]
     missed = firings.count_firings(start, too_late, keep + 1)
     kept = missed.newest[max(len(missed.newest) - keep, 0) :]
-    gone = missed.count - len(kept)
+    dropped = missed.count - len(kept)
     misfire = None
-    if gone:
-        # newest has one more than is kept: the newest of those that are gone.
-        misfire = Misfire(gone, missed.first, missed.newest[0])
+    if dropped:
+        # `newest` holds one time more than is kept: the newest of those that do not run.
+        misfire = Misfire(dropped, missed.first, missed.newest[0])
     return CatchUpPlan((*kept, *firings.between(too_late, now)), misfire)
 
 
 def _iso(t_us: int) -> str:
-    # Not fromtimestamp(t / 1e6): a float has lost the last microsecond.
+    # Not fromtimestamp(t_us / 1e6): a float loses the last microsecond.
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=t_us)).isoformat()

@@ -1,8 +1,8 @@
-"""When a job fires: a cron expression, times of the day, or a delay after each run.
+"""The schedule of a job: a cron expression, daily times, or a delay after each run.
 
 As text: `*/15 * * * *`, `@daily 08:00,17:30`, `@after 90s`. Times are UTC microseconds. A firing is
-known by its *scheduled* time; jitter only moves the moment at which its run becomes due, so that
-two nodes that compute it, or one that computes it twice, mean the same firing.
+identified by its *scheduled* time, so that two nodes that compute it mean the same firing; jitter
+only delays the moment at which its run becomes due.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ MAX_DELAY = 366 * DAY
 MAX_JITTER = 3_600
 MIN_LEAD = 5 * SECOND_US
 FIRST_LEAD = 10 * SECOND_US
+"""See materialise_until()."""
 
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _DELAY = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
@@ -41,7 +42,7 @@ _UNITS = (("d", DAY), ("h", 3_600), ("m", 60), ("s", 1))
 
 @dataclass(frozen=True, slots=True)
 class DailyTimes:
-    """The same times every day; clock changes as for chosen hours of a cron expression."""
+    """The same times every day; the rule for chosen hours applies to clock changes."""
 
     seconds: tuple[int, ...]
     """Since midnight, ascending."""
@@ -59,7 +60,7 @@ class DailyTimes:
             hour, minute, second = (int(part or 0) for part in match.groups())
             seconds.add(hour * 3_600 + minute * 60 + second)
         if len(seconds) > MAX_DAILY_TIMES:
-            reason = f"it has {len(seconds)} times a day, {MAX_DAILY_TIMES} are allowed"
+            reason = f"it has {len(seconds)} times a day, at most {MAX_DAILY_TIMES} are allowed"
             raise BadSchedule(field="cron_expr", reason=reason)
         return DailyTimes(tuple(sorted(seconds)))
 
@@ -76,7 +77,7 @@ class DailyTimes:
 
 @dataclass(frozen=True, slots=True)
 class AfterCompletion:
-    """The next run is due a fixed time after the last one ended, however it ended."""
+    """Each run is due a fixed time after the end of the previous one, whatever its outcome."""
 
     delay_us: int
 
@@ -104,7 +105,7 @@ class AfterCompletion:
 
 @dataclass(frozen=True, slots=True)
 class FiringCount:
-    """How many firings a stretch of time has, and the newest of them."""
+    """The number of firings in a period, the first of them, and the newest ones."""
 
     count: int = 0
     first: int = 0
@@ -113,7 +114,7 @@ class FiringCount:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A job's schedule, whole: it fires from starts_at to ends_at, both included."""
+    """The complete schedule of a job; it fires from starts_at to ends_at, both included."""
 
     when: CronExpression | DailyTimes | AfterCompletion
     zone: ZoneInfo
@@ -141,16 +142,16 @@ class Schedule:
 
     @property
     def text(self) -> str:
-        """What parse() takes, in its one normal form."""
+        """The normalised text, from which parse() makes the same schedule."""
         return self.when.normalised
 
     @property
     def by_clock(self) -> bool:
-        """Firings are known ahead. If not, each end of a run (or a skip) makes the next one."""
+        """Firings are known ahead. Otherwise each end of a run, or a skip, makes the next one."""
         return not isinstance(self.when, AfterCompletion)
 
     def first_after(self, enabled_us: int) -> int | None:
-        """The first firing of a job that is enabled now: at once if it waits for no clock."""
+        """The first firing after a job was enabled; immediate if the schedule is a delay."""
         if self.by_clock:
             return self.next_after(enabled_us)
         return self._until_end(max(enabled_us, self.starts_at or 0))
@@ -162,13 +163,13 @@ class Schedule:
         return first_firing(self._spans(t_us, max(t_us, self.starts_at or 0) + HORIZON_US))
 
     def between(self, start_us: int, end_us: int, limit: int | None = None) -> Iterator[int]:
-        """The firings in (start_us, end_us] that are known ahead, ascending, the first `limit`."""
+        """The first `limit` firings in (start_us, end_us], ascending; none of a delay."""
         return islice(firings_of(self._spans(start_us, end_us)), limit)
 
     def count_firings(self, start_us: int, end_us: int, keep: int) -> FiringCount:
         """Count the firings in (start_us, end_us] and keep the newest.
 
-        Goes by spans: a year of a job that fires every second is 8,760 steps, not 31 million.
+        Counts whole spans: a year of one firing a second takes 8,760 steps, not 31 million.
         """
         count = kept = first = 0
         tail: deque[tuple[int, tuple[int, ...]]] = deque()
@@ -182,7 +183,7 @@ class Schedule:
         return FiringCount(count, first, tuple(firings_of(iter(tail)))[max(kept - keep, 0) :])
 
     def due_at(self, job_id: int, scheduled_us: int) -> int:
-        """When the run of a firing may start: 0 to jitter later, always the same for one firing."""
+        """When the run of a firing is due: with a jitter that is the same on every node."""
         if not self.jitter_us:
             return scheduled_us
         digest = blake2b(b"%d %d" % (job_id, scheduled_us), digest_size=8).digest()
@@ -202,13 +203,13 @@ class Schedule:
 
 
 def parse_timezone(name: str) -> ZoneInfo:
-    # right/ counts leap seconds, and localtime is another zone on another host.
+    # right/ counts leap seconds, and localtime differs between hosts.
     if name.startswith(("right/", "posix/")) or name in ("localtime", "posixrules"):
         raise BadSchedule(field="timezone", reason=f"{name!r} is not the name of a time zone")
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        reason = f"there is no time zone {name!r}; names are as in Europe/Berlin or UTC"
+        reason = f"there is no time zone {name!r}; a valid name is Europe/Berlin or UTC"
         raise BadSchedule(field="timezone", reason=reason) from None
 
 
@@ -220,7 +221,7 @@ def _parse_when(text: str) -> CronExpression | DailyTimes | AfterCompletion:
         case "@after":
             return AfterCompletion.parse(rest)
         case word if word.startswith("@"):
-            reason = f"{kind!r} is not known; write a cron expression, @daily HH:MM or @after 90s"
+            reason = f"{kind!r} is not known; use a cron expression, @daily HH:MM or @after 90s"
             raise BadSchedule(field="cron_expr", reason=reason)
         case _:
             return CronExpression.parse(text)
@@ -232,7 +233,10 @@ def _clock_text(second: int) -> str:
 
 
 def materialise_until(fired_until: int, now: int, step: int) -> int:
-    """Up to when the firings of a job are to be written: two steps ahead. One that has next to none
-    left, like a thousand new ones at once, gets a few first: others wait for theirs."""
-    hurries = fired_until < now + MIN_LEAD
-    return now + (min(2 * step, FIRST_LEAD) if hurries else 2 * step)
+    """Up to when the firings of a job are materialised: two steps ahead.
+
+    A job whose firings end within MIN_LEAD first gets only those of FIRST_LEAD, so that many new
+    jobs do not delay each other.
+    """
+    is_short = fired_until < now + MIN_LEAD
+    return now + (min(2 * step, FIRST_LEAD) if is_short else 2 * step)
