@@ -19,7 +19,8 @@ from aiohttp import web
 from bench.figure import Figure
 from bench.handlers import FOLDER_VARIABLE, Start, read_starts
 from bench.throughput import POLL_SECONDS, mariadb, submit
-from tests.stack import Stack, free_port
+from tests.ports import free_port
+from tests.stack import Stack
 
 JOBS = 1000
 AT_ONCE = 500

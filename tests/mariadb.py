@@ -5,7 +5,6 @@ one of their own.
 """
 
 import os
-import random
 import shutil
 import signal
 import socket
@@ -18,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import NullPool, create_engine, make_url
+
+from tests.ports import free_port
 
 URL_VARIABLE = "DRUMLINE_TEST_MARIADB_URL"
 """Names the shared server to the tests."""
@@ -33,7 +34,7 @@ class MariaDB:
     """One server. Its data and port outlive stop() and kill(), until close()."""
 
     def __init__(self) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="drumline-mariadb-"))
         self._data = self._directory / "data"
         self._socket = self._directory / "socket"
@@ -176,19 +177,6 @@ def _execute(server_url: str, statement: str) -> None:
     )
     with engine.connect() as connection:
         connection.exec_driver_sql(statement)
-
-
-def _free_port() -> int:
-    """A port below those that the system gives to outgoing connections.
-
-    Among those, while the server is down, another connection could take its port,
-    and a client that tries to connect to it could meet itself.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def _program(*names: str) -> str:

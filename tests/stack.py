@@ -1,20 +1,18 @@
-"""A whole Drumline of real processes, for tests that start, kill and watch them.
+"""A whole node of real processes, for tests that start, kill and watch them.
 
     with Stack(database_url, workers=2) as stack:
         batch = stack.call("batch.submit", batch_name="b", type="demo.noop", count=100)
         stack.kill("dispatcher")
         assert stack.wait_batch(batch["batch_id"])["status"] == "success"
 
-It has a directory, a port and processes of its own, and leaving it ends all of them, whatever
-happened. If the test failed, the ends of the logs are printed.
+It has its own directory, port and processes, and all of them are removed at the end of the block.
+If the test failed, the last lines of the logs are printed.
 """
 
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,15 +28,18 @@ from drumline.client.control import Control
 from drumline.config import Settings
 from drumline.errors import NotReachable
 from drumline.node import run_dir
-from drumline.system import procfs
+from drumline.system import processes, procfs
+from tests.ports import free_port
 
 T = TypeVar("T")
 
 PROGRAM = Path(sys.executable).parent / "drumline"
 COMMAND_SECONDS = 120.0
-POLL_SECONDS = 0.02
+FIRST_POLL_SECONDS = 0.005
+POLL_SECONDS = 0.05
+"""Polling more often takes the time of the processes that the test waits for."""
 LOG_LINES = 15
-OVER = {"success", "fail", "partial_fail", "cancel", "rollback_success", "rollback_fail"}
+FINAL = {"success", "fail", "partial_fail", "cancel", "rollback_success", "rollback_fail"}
 
 
 class Stack:
@@ -53,7 +54,7 @@ class Stack:
         imports: tuple[str, ...] = (),
         **settings: object,
     ) -> None:
-        # pytest's tmp_path is too long for a unix socket.
+        # pytest's tmp_path is too long for the path of a unix socket.
         self.home = Path(tempfile.mkdtemp(prefix="dl-"))
         self.run_path = self.home / "run"
         self.http_port = free_port()
@@ -68,7 +69,7 @@ class Stack:
             **({"database_url": database_url} if database_url else {}),
             **settings,
         }
-        # A process ignores a variable that names no setting, and so would run with the default.
+        # A process ignores a variable that names no setting, and would run with the default.
         assert not values.keys() - set(Settings.__struct_fields__)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("DRUMLINE_")}
         named = {f"DRUMLINE_{name.upper()}": str(value) for name, value in values.items()}
@@ -95,21 +96,21 @@ class Stack:
     # --- commands --------------------------------------------------------------------------------
 
     def up(self, *arguments: str) -> None:
-        """Start everything; return when it is ready to take work."""
+        """Start all processes; returns when the node is ready for work."""
         self.run("up", "--detach", *arguments)
 
     def down(self) -> None:
-        """Drain and stop everything."""
+        """Drain and stop all processes."""
         self.run("down")
 
     def cli(self, *arguments: str) -> Any:
-        """The JSON that a command prints."""
+        """Run a command with --json; what it printed."""
         return json.loads(self.run(*arguments, "--json").stdout)
 
     def run(
         self, *arguments: str, check: bool = True, more: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """One call of the command line, in the stack's own directory."""
+        """Run a command line in the stack's directory."""
         done = subprocess.run(
             [PROGRAM, *arguments],
             cwd=self.home,
@@ -127,7 +128,7 @@ class Stack:
         return done
 
     def call(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """A command over the control socket: what the CLI does, without its start."""
+        """Send a command to the gateway, as the CLI does, without starting a process."""
         if self._control is None:
             endpoint = f"ipc://{self.run_path / 'control.sock'}"
             self._control = Control(endpoint, timeout=20.0, actor="test")
@@ -136,16 +137,16 @@ class Stack:
     def wait_batch(
         self, batch_id: int, deadline: float = 60.0, poll: float = POLL_SECONDS
     ) -> dict[str, Any]:
-        """The batch once it is over. A gateway that is away meanwhile is waited for."""
+        """Wait until a batch has ended, also while the gateway is down; the batch."""
 
-        def over() -> dict[str, Any] | None:
+        def ended_batch() -> dict[str, Any] | None:
             try:
                 batch = self.call("batch.show", batch_id=batch_id)
             except NotReachable:
                 return None
-            return batch if batch["status"] in OVER else None
+            return batch if batch["status"] in FINAL else None
 
-        return self.wait_for(over, deadline, f"the end of batch {batch_id}", poll)
+        return self.wait_for(ended_batch, deadline, f"the end of batch {batch_id}", poll)
 
     def counts(self, batch_id: int) -> dict[str, int]:
         """How many of a batch's tasks are in each state."""
@@ -159,17 +160,19 @@ class Stack:
         what: str = "this",
         poll: float = POLL_SECONDS,
     ) -> T:
-        """The first answer that is true, before the deadline."""
+        """Ask until the answer is true, at first often, then every `poll` seconds; the answer."""
         until = time.monotonic() + deadline
+        pause = FIRST_POLL_SECONDS
         while not (answer := question()):
             assert time.monotonic() < until, f"waited {deadline:g} s in vain for {what}"
-            time.sleep(poll)
+            time.sleep(pause)
+            pause = min(poll, 1.5 * pause)
         return answer
 
     # --- processes -------------------------------------------------------------------------------
 
     def processes(self) -> dict[str, list[int]]:
-        """The pids of the processes that live, by kind, in the order of their names."""
+        """The pids of the running processes, by kind, in the order of their names."""
         found: dict[str, list[int]] = defaultdict(list)
         for process in run_dir.live_processes(self.run_path):
             found[process.kind].append(process.pid)
@@ -183,16 +186,16 @@ class Stack:
         return pids[which]
 
     def wait_restart(self, kind: str, killed: int, deadline: float = 30.0) -> int:
-        """The pid of the process that has taken the place of the last of its kind to be killed."""
+        """Wait for the process that replaces the last one of its kind that was killed; its pid."""
 
-        def successor() -> int | None:
+        def replacement() -> int | None:
             now = set(self.processes().get(kind, ())) - self._before[kind]
             return min(now, default=None)
 
-        return self.wait_for(successor, deadline, f"another {kind} after {killed}")
+        return self.wait_for(replacement, deadline, f"another {kind} after {killed}")
 
     def log(self, name: str) -> list[dict[str, Any]]:
-        """The log lines of one process, oldest first; what is not JSON is left out."""
+        """The log lines of one process, oldest first, without lines that are not JSON."""
         lines = []
         for line in (self.run_path / "log" / f"{name}.log").read_text().splitlines():
             with suppress(ValueError):
@@ -202,26 +205,23 @@ class Stack:
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self, show_logs: bool = False) -> None:
-        """End everything that was started, by force if it must be, and remove its directory."""
+        """Kill all processes that were started here and remove the directory."""
         try:
             if self._control is not None:
                 self._control.close()
             if show_logs:
                 self.show_logs()
-            run_dir.signal_processes(
-                run_dir.live_processes(self.run_path), signal.SIGCONT
-            )  # a stopped one hears no TERM
-            self.run("down", check=False)
         finally:
-            while alive := self._everyone():
-                for pid in alive:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                time.sleep(POLL_SECONDS)
+            # supervisord first, or it starts the others again.
+            supervisors = run_dir.live_processes(self.run_path, "supervisord")
+            run_dir.signal_processes(supervisors, signal.SIGKILL)
+            while remaining := self._remaining_processes():
+                processes.kill_all(remaining)
+                time.sleep(FIRST_POLL_SECONDS)
             shutil.rmtree(self.home)
 
-    def _everyone(self) -> list[int]:
-        """Everything that was started for this run directory, tasks' own children included."""
+    def _remaining_processes(self) -> list[int]:
+        """All processes of this run directory, the children of tasks included."""
         mark = str(self.run_path)
         return [
             seen.pid
@@ -231,16 +231,7 @@ class Stack:
         ]
 
     def show_logs(self) -> None:
-        """The last lines of each process, for whoever reads of a failure."""
+        """Print the last lines of each process's log."""
         for file in sorted((self.run_path / "log").glob("*.log")):
             lines = file.read_text(errors="replace").splitlines()[-LOG_LINES:]
             print(f"--- {file.name}", *lines, sep="\n", file=sys.stderr)
-
-
-def free_port() -> int:
-    """A port below those that the system gives to outgoing connections."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

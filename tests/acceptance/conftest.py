@@ -15,7 +15,8 @@ from drumline.domain.policy import HandlerSpec
 from drumline.store import schema
 from drumline.store.database import Database
 from tests.acceptance.terminal import Desk, Terminal
-from tests.stack import Stack, free_port
+from tests.ports import free_port
+from tests.stack import Stack
 from tests.store.stub_gateway import UNDOES
 from tests.store.world import REGION, SPEC, World
 
