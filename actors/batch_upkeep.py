@@ -48,7 +48,7 @@ class BatchUpkeep:
         """Update one batch. True: a batch operation was continued, which may have more to do."""
         row = self.database.read(lambda tx: batches.get(tx, batch_id))
         continued = False
-        if row.spread is not None:
+        if row.operation is not None:
             # The gateway that began the operation is most likely working on it.
             if row.updated_at > self.database.now() - OPERATION_STALLED:
                 return False
@@ -59,9 +59,9 @@ class BatchUpkeep:
             log.error("Batch counters wrong; recounting", action="recount", batch_id=batch_id)
             self.database.write(lambda tx: batches.recount(tx, batch_id))
             return continued
-        if batches.status_now(row) == row.status and row.status not in BATCH_FINISHED:
+        if batches.current_status(row) == row.status and row.status not in BATCH_FINISHED:
             return continued
-        state = self.database.write(lambda tx: batches.keep_status(tx, row))
+        state = self.database.write(lambda tx: batches.update_status(tx, row))
         if state is not None and state in BATCH_FINISHED and state != row.status:
             log.info("Batch finished", action="batch_finished", batch_id=batch_id,
                      status=state.value)  # fmt: skip

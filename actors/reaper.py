@@ -28,7 +28,7 @@ from drumline.store.job import callbacks
 from drumline.store.node import keepers
 from drumline.store.rows import KeeperRow
 from drumline.store.sweep import sweep_log
-from drumline.store.task import holdings, retention
+from drumline.store.task import held_tasks, retention
 from drumline.sweep_items.reader import FOLDER as ITEMS
 from drumline.system import processes
 from drumline.telemetry import metrics
@@ -76,8 +76,8 @@ class Reaper:
             self.silence.restart(now)
         try:
             region = self.settings.region
-            alive = self.database.read(lambda tx: keepers.alive(tx, region), tries=1)
-            self.database.write(lambda tx: keepers.prove_writable(tx), tries=1)
+            alive = self.database.read(lambda tx: keepers.read_alive(tx, region), tries=1)
+            self.database.write(lambda tx: keepers.check_writable(tx), tries=1)
         except StoreUnavailable:
             self.kill_suspended_keepers()
             raise
@@ -138,9 +138,11 @@ class Reaper:
         """Give back every task that an ended keeper owns, whenever it acquired it."""
         region = self.settings.region
         returned = 0
-        for keeper in self.database.read(lambda tx: keepers.owning(tx, region)):
+        for keeper in self.database.read(lambda tx: keepers.read_ended_owners(tx, region)):
             died = self.read_started_tasks(keeper)
-            released = holdings.give_back(self.database, region, keeper.id, self.limits, died=died)
+            released = held_tasks.give_back(
+                self.database, region, keeper.id, self.limits, died=died
+            )
             for run in released:
                 if run.id in died:
                     metrics.deaths.labels(run.handler.type).inc()

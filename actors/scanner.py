@@ -184,7 +184,7 @@ class Scanner:
     def refresh_partition_limit(self) -> None:
         """This node's share of the partitions that can run, at most the configured limit."""
         region, node = self.settings.region, self.settings.node_name
-        demand = self.database.read(lambda tx: partitions.demand(tx, region, node))
+        demand = self.database.read(lambda tx: partitions.read_demand(tx, region, node))
         self.partition_limit = node_partition_limit(
             self.settings.sweep_partition_limit, demand.wanted, demand.nodes
         )

@@ -26,8 +26,7 @@ from drumline.store import schema
 from drumline.store.database import Database
 from drumline.store.job import decisions, firings, jobs, missed
 from drumline.store.rows import JobRow
-from drumline.store.task.runs import RaceLost
-from drumline.store.tx import Tx
+from drumline.store.tx import RaceLost, Tx
 from drumline.telemetry import metrics
 from protocol.messages import AnyMessage, DispatcherRequest, Register, RequestKind, Trigger
 
@@ -99,7 +98,7 @@ class Ticker:
     def check_jobs(self) -> None:
         """Find out what kinds of work there are, and do them or start their timers."""
         until = self.database.now() + self.step
-        seen = self.database.read(lambda tx: jobs.glance(tx, self.region, until))
+        seen = self.database.read(lambda tx: jobs.read_ticker_state(tx, self.region, until))
         if seen.behind:
             self.logging_errors(self.materialise)()
         if seen.behind or seen.undecided:
@@ -145,7 +144,7 @@ class Ticker:
             self.materialise_timer = None
         now = self.database.now()
         rows = self.database.read(
-            lambda tx: jobs.to_materialise(tx, self.region, now + self.step, JOBS_PER_SLICE)
+            lambda tx: jobs.read_jobs_behind(tx, self.region, now + self.step, JOBS_PER_SLICE)
         )
         plans: list[firings.Plan] = []
         size = 0
@@ -240,14 +239,14 @@ class Ticker:
     ) -> tuple[list[firings.UndecidedFiring], dict[int, JobRow]]:
         """The next firings in order, and their jobs."""
         ahead = now + int(self.settings.scan_ahead * SECOND)
-        found = firings.undecided(tx, self.region, ahead, FIRINGS_PER_ROUND)
+        found = firings.read_undecided(tx, self.region, ahead, FIRINGS_PER_ROUND)
         ids = sorted({firing.job_id for firing in found})
         return found, jobs.rows_of(tx, ids) if ids else {}
 
     def make_pending(self, ids: list[int]) -> None:
         """Make firings of jobs without a policy pending, ahead of their time."""
         if ids:
-            changed = self.database.write(lambda tx: firings.pass_on(tx, ids))
+            changed = self.database.write(lambda tx: firings.make_pending(tx, ids))
             metrics.firings.labels(TaskState.PENDING.value).inc(changed)
             self.dispatcher.send(Trigger())
 
@@ -296,7 +295,7 @@ class Ticker:
         """Apply a job's catch-up mode to its missed firings."""
         limit = self.settings.catch_up_limit
         try:
-            misfire = self.database.write(lambda tx: missed.settle(tx, job_id, limit))
+            misfire = self.database.write(lambda tx: missed.catch_up(tx, job_id, limit))
         except (RaceLost, IntegrityError):
             return  # another ticker settles them; the next check finds what is left
         if misfire is not None:
@@ -307,9 +306,11 @@ class Ticker:
     def recheck_unstarted_runs(self) -> None:
         """Re-evaluate runs that became pending just before an outage and were never started:
         their job's catch-up mode decides, as for any other missed firing."""
-        ids = self.database.read(lambda tx: missed.unstarted(tx, self.region, FIRINGS_PER_ROUND))
+        ids = self.database.read(
+            lambda tx: missed.read_unstarted(tx, self.region, FIRINGS_PER_ROUND)
+        )
         if ids:
-            recalled = self.database.write(lambda tx: missed.recall(tx, ids))
+            recalled = self.database.write(lambda tx: missed.make_undecided(tx, ids))
             log.warning("Unstarted runs re-evaluated as misfires", action="unstarted_rechecked",
                         runs=recalled)  # fmt: skip
 

@@ -91,7 +91,7 @@ def acquire_and_release(url: str, count: int) -> float:
         )
         row = {"batch_id": batch_id, "type": "t", "target_type": "t", "timeout_ms": 1000}
         tasks.add_to_batch(tx, batch_id, [tasks.new_row(tx.now, region, row)] * count)
-        operations.open_batch(tx, batches.get(tx, batch_id), spread=False)
+        operations.open_batch(tx, batches.get(tx, batch_id), unowned=False)
         return keepers.register(tx, name="limit", region=region, node="bench", pid=1, pid_started=1)
 
     keeper_id = database.write(fill)

@@ -209,7 +209,7 @@ class HeldTasks:
     def _settle_early_callbacks(self, waiting: list[int]) -> None:
         """A callback may have come before its run began to wait for it."""
         try:
-            callbacks.settle_kept(self.database, waiting, self.limits)
+            callbacks.apply_kept(self.database, waiting, self.limits)
         except DrumlineError as error:  # the reaper settles them a moment later
             log.warning("Early callbacks not settled", action="settle_failed", error=str(error))
 

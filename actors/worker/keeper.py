@@ -29,7 +29,7 @@ from drumline.store.database import Database
 from drumline.store.job import callbacks
 from drumline.store.node import handlers, keepers
 from drumline.store.node.keepers import KeeperDead
-from drumline.store.task import holdings
+from drumline.store.task import held_tasks
 from drumline.store.tx import Tx
 from drumline.system import processes
 from drumline.telemetry import metrics
@@ -243,12 +243,16 @@ class Keeper:
         compare = self.heartbeats % OWNED_EVERY == 0
 
         def work(tx: Tx) -> HeartbeatAnswer:
-            keepers.touch(tx, keeper_id)
-            stops = holdings.to_be_stopped(tx, region, keeper_id)
-            alone = self.database.dialect.alone or not keepers.others_alive(
+            keepers.record_heartbeat(tx, keeper_id)
+            stops = held_tasks.read_tasks_to_kill(tx, region, keeper_id)
+            alone = self.database.dialect.alone or not keepers.count_alive_elsewhere(
                 tx, region, self.settings.node_name
             )
-            owned = {row.id for row in holdings.of(tx, region, keeper_id)} if compare else set()
+            owned = (
+                {row.id for row in held_tasks.read_held_tasks(tx, region, keeper_id)}
+                if compare
+                else set()
+            )
             return HeartbeatAnswer(stops, alone, owned)
 
         self.database_thread.submit(
@@ -285,7 +289,7 @@ class Keeper:
                   task_ids=sorted(lost))  # fmt: skip
         keeper_id, limits = self.id, self.held_tasks.limits
         self.database_thread.submit(
-            lambda: holdings.give_back(
+            lambda: held_tasks.give_back(
                 self.database, self.settings.region, keeper_id, limits, only=lost
             ),
             lambda _: None,

@@ -55,7 +55,7 @@ class SweepCheckpoints:
             opened(None)
 
         self.held_tasks.database_thread.submit(
-            lambda: partitions.open_part(database, partition), opened, failed
+            lambda: partitions.open_partition(database, partition), opened, failed
         )
 
     def store(self, frame: frames.StoreCheckpoint, reply: Reply) -> None:

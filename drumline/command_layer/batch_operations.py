@@ -33,15 +33,15 @@ def begin(tx: Tx, context: Context, batch_id: int, plan: Callable[[BatchRow], Pl
     for _ in range(MAX_ATTEMPTS):
         row = store.batches.get(tx, batch_id, context.settings.region)
         operation, phase, conditions = plan(row)
-        if store.operations.begin(tx, row, operation, phase, *conditions):
+        if store.operations.begin_operation(tx, row, operation, phase, *conditions):
             return row
     raise Conflict(reason=f"batch {batch_id} is being modified concurrently; retry")
 
 
 def refuse_if_busy(row: BatchRow) -> None:
     """Refuse a batch to which another operation is still being applied."""
-    if row.spread is not None:
-        raise Conflict(reason=f"batch {row.id} is busy with {row.spread!r}; retry in a moment")
+    if row.operation is not None:
+        raise Conflict(reason=f"batch {row.id} is busy with {row.operation}; retry in a moment")
 
 
 def apply(context: Context, batch_id: int) -> None:

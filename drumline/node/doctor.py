@@ -172,7 +172,7 @@ def webhooks(settings: Settings) -> Findings:
 
     with suppress(NotFound), opened(settings.database, must_exist=True) as database:
         if schema.current(database) == schema.HEAD:
-            lost = database.read(lambda tx: outbox.given_up(tx, settings.region))
+            lost = database.read(lambda tx: outbox.count_given_up(tx, settings.region))
             for name, n in lost.items():
                 advice = "the receiver did not accept them; the gateway's log has the reasons"
                 yield Finding("webhooks", WARN, f"{n} alarms for {name} were given up", advice)

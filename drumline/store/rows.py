@@ -185,8 +185,8 @@ class BatchRow(StoredRow, frozen=True):
     status: BatchState
     phase: Phase
     finished: bool
-    spread: BatchOperation | None
-    spread_after: int
+    operation: BatchOperation | None
+    operation_after: int
     total: int
     n_scheduled: int
     n_pending: int
@@ -231,7 +231,7 @@ class SweepRow(StoredRow, frozen=True):
     creator: str | None
     rerun_of: int | None
     checked: bool
-    asked: bool
+    stop_requested: bool
     errors_at_start: int
     hook_task_id: int | None
     version: int
@@ -242,7 +242,7 @@ class SweepRow(StoredRow, frozen=True):
 
 
 class PartitionRow(StoredRow, frozen=True):
-    table = tables.sweep_part
+    table = tables.sweep_partition
 
     id: int
     sweep_id: int

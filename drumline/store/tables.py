@@ -57,6 +57,10 @@ NOBODY = -3
 """`task.owner` of a task that is over, is still being loaded, or waits for its turn."""
 
 
+NO_STOP, STOP_CANCEL, STOP_KILL = 0, 1, 2
+"""`task.stop`: what an operator requested of a running task."""
+
+
 def count_column(state: TaskState) -> str:
     """The batch column that counts tasks in this state."""
     return f"n_{state.value}"
@@ -176,8 +180,8 @@ batch = table(
     Column("status", Choice(BatchState), nullable=False),
     Column("phase", Choice(Phase), nullable=False),
     Column("finished", Boolean, nullable=False),
-    Column("spread", Choice(BatchOperation)),
-    Column("spread_after", BigInteger, nullable=False),
+    Column("operation", Choice(BatchOperation)),
+    Column("operation_after", BigInteger, nullable=False),
     Column("total", BigInteger, nullable=False),
     *(
         Column(count_column(state), BigInteger, nullable=False, server_default="0")
@@ -213,7 +217,7 @@ sweep = table(
     Column("creator", String(128)),
     Column("rerun_of", BigInteger),
     Column("checked", Boolean, nullable=False),
-    Column("asked", Boolean, nullable=False),
+    Column("stop_requested", Boolean, nullable=False),
     Column("errors_at_start", BigInteger, nullable=False),
     Column("hook_task_id", BigInteger),
     Column("version", BigInteger, nullable=False),
@@ -225,12 +229,12 @@ sweep = table(
     Index("ix_sweep_state", "region", "state", "id"),
     Index("ix_sweep_hook", "hook_task_id"),
 )
-"""`asked`: a stop was asked since the last start. `checked`: the create hook has agreed.
+"""`stop_requested`: since the last start. `checked`: the create hook has agreed.
 `total` is what the source has; the sweep goes from `first_index` to before `end_index`, which is
 empty until the source was counted. `errors` is the budget."""
 
-sweep_part = table(
-    "sweep_part",
+sweep_partition = table(
+    "sweep_partition",
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("sweep_id", BigInteger, nullable=False),
     Column("number", Integer, nullable=False),
@@ -245,7 +249,7 @@ sweep_part = table(
     Column("task_id", BigInteger),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("sweep_id", "number"),
-    Index("ix_sweep_part_task", "task_id"),
+    Index("ix_sweep_partition_task", "task_id"),
 )
 """Every item before `start_index` is done, and so many of them failed. `task_id` is the task that
 runs the part or waits to, empty while nobody is to."""

@@ -1,4 +1,4 @@
-"""One transaction, and the batch counters that it owes."""
+"""One transaction, and the changes of batch counters that it makes at its end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from drumline.store.dialects import Dialect
 NO_HOOKS: WebhooksByEvent = MappingProxyType({})
 
 
+class RaceLost(Exception):
+    """A write changed fewer rows than it should: another process changed some of them first."""
+
+
 class Tx:
-    """What a query needs: a connection inside a transaction, and the time it happens at."""
+    """What a query needs: a connection inside a transaction, and the transaction's time."""
 
     def __init__(
         self, connection: Connection, dialect: Dialect, now: int, hooks: WebhooksByEvent = NO_HOOKS
@@ -26,26 +30,26 @@ class Tx:
         self.now = now
         self.hooks = hooks
         self.execute = connection.execute
-        self.owed: dict[int, Counter[TaskState]] = {}
-        self.phases: dict[int, set[Phase]] = {}
+        self.counter_changes: dict[int, Counter[TaskState]] = {}
+        self.required_phases: dict[int, set[Phase]] = {}
 
     def record_counter_change(
         self, batch_id: int | None, source: TaskState, target: TaskState, count: int
     ) -> None:
-        """Remember that tasks of a batch moved, to be counted before the commit.
+        """Record that tasks of a batch changed state. The counters change before the commit.
 
-        Batches come last in the order of locks, so all of a transaction's moves are counted at
-        once, in ascending order, by `drumline.store.batch.batches.apply_counter_changes`.
+        Batches come last in the lock order, so `batches.apply_counter_changes` writes all changes
+        of a transaction at its end, in ascending order of the batches.
         """
         if batch_id is not None and count:
-            owed = self.owed.setdefault(batch_id, Counter())
-            owed[source] -= count
-            owed[target] += count
+            changes = self.counter_changes.setdefault(batch_id, Counter())
+            changes[source] -= count
+            changes[target] += count
 
-    def require(self, batch_id: int | None, phase: Phase) -> None:
-        """Commit only if the batch is in this phase when its counters are paid."""
+    def require_phase(self, batch_id: int | None, phase: Phase) -> None:
+        """Commit only if the batch is in this phase when its counters change."""
         if batch_id is not None:
-            self.phases.setdefault(batch_id, set()).add(phase)
+            self.required_phases.setdefault(batch_id, set()).add(phase)
 
 
 def new_id(inserted: CursorResult[Any]) -> int:

@@ -94,9 +94,9 @@ class WebhookDeliverer:
 
     def _lease(self) -> list[AlarmRow]:
         names = list(self._hooks)
-        find = partial(alarms.due, region=self._region, hooks=names, limit=MAX_DELIVERIES)
+        find = partial(alarms.read_due, region=self._region, hooks=names, limit=MAX_DELIVERIES)
         rows = self._database.read(find)
-        return self._database.write(lambda tx: alarms.take(tx, rows, LEASE)) if rows else []
+        return self._database.write(lambda tx: alarms.lease(tx, rows, LEASE)) if rows else []
 
     async def _deliver(self, row: AlarmRow) -> None:
         hook = self._hooks[row.hook]

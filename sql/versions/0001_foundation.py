@@ -165,8 +165,8 @@ def upgrade() -> None:
         sa.Column("status", Word, nullable=False),
         sa.Column("phase", Word, nullable=False),
         sa.Column("finished", sa.Boolean(), nullable=False),
-        sa.Column("spread", Word),
-        sa.Column("spread_after", sa.BigInteger(), nullable=False),
+        sa.Column("operation", Word),
+        sa.Column("operation_after", sa.BigInteger(), nullable=False),
         sa.Column("total", sa.BigInteger(), nullable=False),
         sa.Column("n_scheduled", sa.BigInteger(), nullable=False, server_default="0"),
         sa.Column("n_pending", sa.BigInteger(), nullable=False, server_default="0"),
@@ -212,7 +212,7 @@ def upgrade() -> None:
         sa.Column("creator", sa.String(128)),
         sa.Column("rerun_of", sa.BigInteger()),
         sa.Column("checked", sa.Boolean(), nullable=False),
-        sa.Column("asked", sa.Boolean(), nullable=False),
+        sa.Column("stop_requested", sa.Boolean(), nullable=False),
         sa.Column("errors_at_start", sa.BigInteger(), nullable=False),
         sa.Column("hook_task_id", sa.BigInteger()),
         sa.Column("version", sa.BigInteger(), nullable=False),
@@ -227,7 +227,7 @@ def upgrade() -> None:
     index("ix_sweep_state", "sweep", "region", "state", "id")
 
     create(
-        "sweep_part",
+        "sweep_partition",
         sa.Column("id", Id, autoincrement=True, nullable=False),
         sa.Column("sweep_id", sa.BigInteger(), nullable=False),
         sa.Column("number", sa.Integer(), nullable=False),
@@ -241,10 +241,10 @@ def upgrade() -> None:
         sa.Column("running", sa.Boolean(), nullable=False),
         sa.Column("task_id", sa.BigInteger()),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_sweep_part"),
-        sa.UniqueConstraint("sweep_id", "number", name="uq_sweep_part_sweep_id_number"),
+        sa.PrimaryKeyConstraint("id", name="pk_sweep_partition"),
+        sa.UniqueConstraint("sweep_id", "number", name="uq_sweep_partition_sweep_id_number"),
     )
-    index("ix_sweep_part_task", "sweep_part", "task_id")
+    index("ix_sweep_partition_task", "sweep_partition", "task_id")
 
     create(
         "sweep_failed",

@@ -62,15 +62,15 @@ def made(struct: str, chance: random.Random) -> list[Any]:
 
 def _made(kind: str, chance: random.Random) -> Any:
     match _split(kind):
-        case "nil", inner:
+        case ["nil", inner]:
             return chance.choice([None, _made(inner, chance)])
-        case "array", inner:
+        case ["array", inner]:
             return [_made(inner, chance) for _ in range(chance.randrange(4))]
-        case "map", "of str":
+        case ["map", "of str"]:
             return {chance.choice(WORDS): chance.choice(ANYTHING) for _ in range(3)}
-        case "map", "of str to int":
+        case ["map", "of str to int"]:
             return {chance.choice(WORDS): chance.randrange(2**40) for _ in "123"}
-        case "map", "of int to (str, str)":
+        case ["map", "of int to (str, str)"]:
             return {chance.randrange(2**40): [chance.choice(WORDS) for _ in "12"] for _ in "123"}
     match kind:
         case "int":
@@ -97,13 +97,13 @@ def written(struct: str, value: object) -> list[Any] | dict[str, Any]:
 
 def _written(kind: str, value: Any) -> Any:
     match _split(kind):
-        case "nil", inner:
+        case ["nil", inner]:
             return None if value is None else _written(inner, value)
-        case "array", inner:
+        case ["array", inner]:
             return [_written(inner, item) for item in value]
-        case "map", "of int to (str, str)":
+        case ["map", "of int to (str, str)"]:
             return {key: list(pair) for key, pair in value.items()}
-        case "map", _:
+        case ["map", _]:
             return value
     if kind == "anything":
         return value

@@ -13,9 +13,8 @@ from drumline.store.job import decisions, firings, jobs, missed
 from drumline.store.job.firings import Plan
 from drumline.store.rows import JobRow, TaskRow
 from drumline.store.tables import job, task
-from drumline.store.task import holdings
-from drumline.store.task.runs import RaceLost
-from drumline.store.tx import Tx
+from drumline.store.task import held_tasks
+from drumline.store.tx import RaceLost, Tx
 from tests.store.world import REGION, SPEC, World, not_none
 
 T = TypeVar("T")
@@ -142,11 +141,11 @@ class JobWorld(World):
         return decision
 
     def settle_missed(self, job_id: int, bound: int = 1000) -> object:
-        return self.write(lambda tx: missed.settle(tx, job_id, bound))
+        return self.write(lambda tx: missed.catch_up(tx, job_id, bound))
 
     def undecided(self, job_id: int) -> list[float]:
         def look(tx: Tx) -> list[float]:
-            found = firings.undecided(tx, REGION, tx.now, 10_000)
+            found = firings.read_undecided(tx, REGION, tx.now, 10_000)
             return [(f.scheduled_at - START) / SECOND for f in found if f.job_id == job_id]
 
         return self.database.read(look)
@@ -159,7 +158,7 @@ class JobWorld(World):
 def over_row(row: TaskRow, end: RunEnd) -> FinishedRun:
     """The end of a run that a keeper holds."""
     info = "it was" if end in (RunEnd.ERROR, RunEnd.TIMEOUT) else None
-    return holdings.ended(row, RunOutcome(end, info=info), {SPEC.key: SPEC}, "worker")
+    return held_tasks.finished_run(row, RunOutcome(end, info=info), {SPEC.key: SPEC}, "worker")
 
 
 def until_decided(work: Callable[[], FiringDecision | None]) -> FiringDecision | None:

@@ -11,7 +11,7 @@ from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
 from drumline.store.rows import PartitionRow, SweepRow
 from drumline.store.sweep import partitions, sweeps
 from drumline.store.sweep.partitions import HeldPartition
-from drumline.store.task import holdings
+from drumline.store.task import held_tasks
 from tests.store.stub_gateway import StubGateway
 from tests.store.world import REGION, World
 
@@ -29,7 +29,7 @@ class SweepWorld(World):
 
     def parts(self, name: str | int) -> list[PartitionRow]:
         sweep_id = self.show(name).id
-        return self.database.read(lambda tx: sweeps.parts_of(tx, [sweep_id]))[sweep_id]
+        return self.database.read(lambda tx: sweeps.read_partitions(tx, [sweep_id]))[sweep_id]
 
     def hold(self, name: str, number: int = 0, keeper_id: int | None = None) -> HeldPartition:
         """Acquire a partition's task and open it."""
@@ -37,7 +37,7 @@ class SweepWorld(World):
         task_id = self.parts(name)[number].task_id
         (due,) = self.acquire(keeper_id, [task_id])
         held = HeldPartition(keeper_id, due.id, due.fence)
-        assert partitions.open_part(self.database, held) is not None
+        assert partitions.open_partition(self.database, held) is not None
         return held
 
     def flush(self, held: HeldPartition, start: int, errors: int = 0, **more: Any) -> Any:
@@ -50,7 +50,7 @@ class SweepWorld(World):
         row = self.task(held.task_id)
         text = None if result is None else msgspec.json.encode(result).decode()
         spec = HandlerSpec(row.target_type, row.type)
-        ended = holdings.ended(
+        ended = held_tasks.finished_run(
             row, RunOutcome(end, result=text, **more), {spec.key: spec}, "worker"
         )
         assert self.release(held.keeper_id, [ended]) == []

@@ -13,7 +13,7 @@ from drumline.domain.task import DueTask
 from drumline.store.batch import batches
 from drumline.store.node import keepers
 from drumline.store.node.keepers import KeeperDead
-from drumline.store.tables import NOBODY
+from drumline.store.tables import NOBODY, STOP_CANCEL
 from drumline.store.task import runs
 from tests.store.world import Crash, World, at_once, commit_of_unknown_fate, over
 
@@ -134,7 +134,7 @@ def test_nothing_of_a_batch_that_is_not_to_run_is_taken(world: World, phase: Pha
 
 
 def test_a_change_does_not_start_in_a_batch_that_is_being_rolled_back(world: World) -> None:
-    """A spread goes over a large batch in chunks: for a while both kinds of task wait."""
+    """A batch operation runs in chunks: for a while both kinds of task wait."""
     keeper = world.keeper()
     _, (undone, still) = world.scene(["rollback_pending", "pending"], "rollback", captured=[0, 1])
     assert ids(world.acquire(keeper)) == [undone]
@@ -154,9 +154,9 @@ def test_a_dead_keeper_takes_nothing(world: World) -> None:
 def test_acquiring_is_a_sign_of_life(world: World) -> None:
     keeper = world.keeper()
     world.one_shot()
-    (before,) = world.database.read(lambda tx: keepers.alive(tx, "here"))
+    (before,) = world.database.read(lambda tx: keepers.read_alive(tx, "here"))
     world.acquire(keeper)
-    (after,) = world.database.read(lambda tx: keepers.alive(tx, "here"))
+    (after,) = world.database.read(lambda tx: keepers.read_alive(tx, "here"))
     assert after.beat > before.beat
 
 
@@ -240,14 +240,14 @@ def test_cancel_and_acquire_at_once_leave_nothing_running_in_a_cancelled_batch(
             ]
 
         def stop(batch_id: int = batch_id) -> list[int]:
-            world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
+            world.run_operation(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
             return []
 
         won, _ = at_once(take, stop)
         for member in members:
             row = world.task(member)
             if member in won:
-                assert (row.status, row.stop) == ("running", runs.STOP_CANCEL)
+                assert (row.status, row.stop) == ("running", STOP_CANCEL)
             else:
                 assert row.status == "cancel"
         world.check_laws()

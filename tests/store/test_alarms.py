@@ -68,8 +68,8 @@ def test_the_end_of_a_batch_raises_one_alarm(world: World, listening: Callable[.
     assert outbox(world) == []
     world.run(world.keeper(), end=RunEnd.ERROR)
     row = world.batch_row(batch_id)
-    world.database.write(lambda tx: batches.keep_status(tx, row))
-    assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None, (
+    world.database.write(lambda tx: batches.update_status(tx, row))
+    assert world.database.write(lambda tx: batches.update_status(tx, row)) is None, (
         "the status was kept already"
     )
     assert world.upkeep(batch_id) == "partial_fail", "upkeep runs once more"
@@ -141,7 +141,7 @@ def test_an_alarm_is_raised_only_if_its_event_is_committed(
     row = world.batch_row(batch_id)
 
     def undone(tx: Any) -> None:
-        assert batches.keep_status(tx, row) == "success"
+        assert batches.update_status(tx, row) == "success"
         raise Crash
 
     with pytest.raises(Crash):
@@ -164,14 +164,14 @@ def test_one_of_two_nodes_leases_an_alarm(world: World, listening: Callable[...,
     world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", None))
 
     def due() -> list[AlarmRow]:
-        return world.database.read(lambda tx: alarms.due(tx, REGION, ["ops"], 10))
+        return world.database.read(lambda tx: alarms.read_due(tx, REGION, ["ops"], 10))
 
     rows = due()
-    assert world.database.read(lambda tx: alarms.due(tx, REGION, ["other"], 10)) == []
-    assert world.database.read(lambda tx: alarms.due(tx, "elsewhere", ["ops"], 10)) == []
+    assert world.database.read(lambda tx: alarms.read_due(tx, REGION, ["other"], 10)) == []
+    assert world.database.read(lambda tx: alarms.read_due(tx, "elsewhere", ["ops"], 10)) == []
 
     def take() -> int:
-        return len(world.database.write(lambda tx: alarms.take(tx, rows, 60)))
+        return len(world.database.write(lambda tx: alarms.lease(tx, rows, 60)))
 
     assert sorted(at_once(take, take, take)) == [0, 0, 1]
     assert due() == [], "it is leased"
@@ -186,11 +186,11 @@ def test_an_undeliverable_alarm_is_kept_until_retention_deletes_it(
 ) -> None:
     listening(hook())
     world.database.write(lambda tx: alarms.after_sweep(tx, REGION, 7, "all", None))
-    rows = world.database.read(lambda tx: alarms.due(tx, REGION, ["ops"], 10))
-    world.database.write(lambda tx: alarms.take(tx, rows, 0))
+    rows = world.database.read(lambda tx: alarms.read_due(tx, REGION, ["ops"], 10))
+    world.database.write(lambda tx: alarms.lease(tx, rows, 0))
     assert world.database.write(lambda tx: alarms.give_up(tx, rows[0], "x" * 9000))
-    assert world.database.read(lambda tx: alarms.due(tx, REGION, ["ops"], 10)) == []
-    assert world.database.read(lambda tx: alarms.given_up(tx, REGION)) == {"ops": 1}
+    assert world.database.read(lambda tx: alarms.read_due(tx, REGION, ["ops"], 10)) == []
+    assert world.database.read(lambda tx: alarms.count_given_up(tx, REGION)) == {"ops": 1}
     now = world.database.now()
     assert world.database.write(lambda tx: alarms.prune(tx, REGION, now - 10**9)) == 0
     assert world.database.write(lambda tx: alarms.prune(tx, REGION, now + 10**9)) == 1

@@ -11,7 +11,7 @@ from drumline.domain.task import DueTask
 from drumline.store.node import keepers
 from drumline.store.node.keepers import KeeperDead
 from drumline.store.rows import KeeperRow
-from drumline.store.task import holdings, runs
+from drumline.store.task import held_tasks, runs
 from drumline.store.task import tasks as store_tasks
 from tests.store.world import (
     LIMITS,
@@ -130,7 +130,7 @@ def test_what_an_operator_stopped_is_cancelled_and_not_given_back(world: World) 
     cancelled, _ = world.batch(1)
     _, (asked, free) = world.batch(2)
     world.acquire(keeper)
-    world.spread(cancelled, BatchOperation.CANCEL, Phase.CANCEL)
+    world.run_operation(cancelled, BatchOperation.CANCEL, Phase.CANCEL)
     world.database.write(lambda tx: store_tasks.cancel(tx, asked, REGION, force=True))
     world.die(keeper)
     world.give_back(keeper)
@@ -168,13 +168,13 @@ def test_only_some_can_be_given_back(world: World) -> None:
     keeper = world.keeper()
     _, members = world.batch(3)
     world.acquire(keeper)
-    holdings.give_back(world.database, REGION, keeper, LIMITS, only=members[:1])
+    held_tasks.give_back(world.database, REGION, keeper, LIMITS, only=members[:1])
     assert [world.task(member).status for member in members] == ["pending", "running", "running"]
     world.check_laws()
 
 
 def test_more_than_a_group_is_given_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdings, "GROUP", 4)
+    monkeypatch.setattr(held_tasks, "GROUP", 4)
     keeper = world.keeper()
     batch_id, _ = world.batch(10)
     world.acquire(keeper)
@@ -195,19 +195,19 @@ def test_ended_keepers_that_still_own_tasks_are_found(world: World) -> None:
     world.die(dead)
     world.die(idle)
     world.database.write(lambda tx: keepers.close(tx, gone, KeeperState.GONE))
-    found = world.database.read(lambda tx: keepers.owning(tx, REGION))
+    found = world.database.read(lambda tx: keepers.read_ended_owners(tx, REGION))
     assert {row.id for row in found} == {dead, gone}
     for keeper in (dead, gone):
         world.give_back(keeper)
-    assert world.database.read(lambda tx: keepers.owning(tx, REGION)) == []
+    assert world.database.read(lambda tx: keepers.read_ended_owners(tx, REGION)) == []
 
 
 def test_a_dead_keeper_cannot_beat_and_never_comes_back(world: World) -> None:
     first = world.keeper()
-    world.database.write(lambda tx: keepers.touch(tx, first))
+    world.database.write(lambda tx: keepers.record_heartbeat(tx, first))
     world.die(first)
     with pytest.raises(KeeperDead, match=str(first)):
-        world.database.write(lambda tx: keepers.touch(tx, first))
+        world.database.write(lambda tx: keepers.record_heartbeat(tx, first))
     assert not world.database.write(lambda tx: keepers.close(tx, first, KeeperState.DEAD))
     assert not world.database.read(lambda tx: keepers.is_alive(tx, first))
     assert world.keeper() > first
@@ -219,7 +219,7 @@ def test_keepers_of_other_nodes_are_counted_while_they_live(world: World) -> Non
     other = world.keeper(node="there")
 
     def others() -> int:
-        return world.database.read(lambda tx: keepers.others_alive(tx, REGION, "here"))
+        return world.database.read(lambda tx: keepers.count_alive_elsewhere(tx, REGION, "here"))
 
     assert others() == 1
     world.die(other)
@@ -250,8 +250,8 @@ def test_a_run_ended_by_nobody_is_still_held(world: World) -> None:
     keeper = world.keeper()
     _, (member,) = world.batch(1)
     (due,) = world.acquire(keeper)
-    held = world.database.read(lambda tx: holdings.of(tx, REGION, keeper))
+    held = world.database.read(lambda tx: held_tasks.read_held_tasks(tx, REGION, keeper))
     assert [(row.id, row.fence, row.status) for row in held] == [(member, due.fence, "running")]
-    assert world.database.read(lambda tx: holdings.of(tx, "elsewhere", keeper)) == []
+    assert world.database.read(lambda tx: held_tasks.read_held_tasks(tx, "elsewhere", keeper)) == []
     world.release(keeper, [over(due)])
-    assert world.database.read(lambda tx: holdings.of(tx, REGION, keeper)) == []
+    assert world.database.read(lambda tx: held_tasks.read_held_tasks(tx, REGION, keeper)) == []

@@ -31,7 +31,7 @@ from drumline.store.batch.operations import QUIET
 from drumline.store.database import Database
 from drumline.store.node.keepers import KeeperDead
 from drumline.store.rows import BatchRow, TaskRow
-from drumline.store.task import holdings, runs
+from drumline.store.task import held_tasks, runs
 from drumline.store.task import tasks as store_tasks
 from tests.store.conftest import wipe
 from tests.store.world import (
@@ -111,7 +111,7 @@ class Histories(RuleBasedStateMachine):
     @rule(number=pick)
     def open(self, number: int) -> None:
         row = self.world.batch_row(self.one(self.batches, number))
-        self.world.database.write(lambda tx: operations.open_batch(tx, row, spread=True))
+        self.world.database.write(lambda tx: operations.open_batch(tx, row, unowned=True))
 
     # --- keepers -------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Histories(RuleBasedStateMachine):
         keeper = self.one(self.dead, number)
         charged = sorted(self.holds[keeper])[:started]
         self.world.give_back(keeper, died=charged)
-        held = self.world.database.read(lambda tx: holdings.of(tx, REGION, keeper))
+        held = self.world.database.read(lambda tx: held_tasks.read_held_tasks(tx, REGION, keeper))
         assert held == []
 
     @precondition(lambda self: self.dead)
@@ -239,24 +239,24 @@ class Histories(RuleBasedStateMachine):
     # --- operators -----------------------------------------------------------------------------
 
     @precondition(lambda self: self.batches)
-    @rule(number=pick, spread=st.sampled_from([BatchOperation.CANCEL, BatchOperation.KILL]))
-    def cancel_batch(self, number: int, spread: BatchOperation) -> None:
-        self.world.begin(self.one(self.batches, number), spread, Phase.CANCEL)
+    @rule(number=pick, operation=st.sampled_from([BatchOperation.CANCEL, BatchOperation.KILL]))
+    def cancel_batch(self, number: int, operation: BatchOperation) -> None:
+        self.world.begin(self.one(self.batches, number), operation, Phase.CANCEL)
 
     @precondition(lambda self: self.batches)
     @rule(number=pick)
     def retry_batch(self, number: int) -> None:
         row = self.world.batch_row(self.one(self.batches, number))
-        if row.spread is None and row.phase in ("forward", "rollback"):
+        if row.operation is None and row.phase in ("forward", "rollback"):
             self.world.begin(row.id, BatchOperation.RETRY, row.phase)
 
     @precondition(lambda self: self.batches)
     @rule(number=pick)
     def roll_back(self, number: int) -> None:
         row = self.world.batch_row(self.one(self.batches, number))
-        if row.spread is None and row.phase in ("forward", "cancel"):
+        if row.operation is None and row.phase in ("forward", "cancel"):
             self.world.database.write(
-                lambda tx: operations.begin(
+                lambda tx: operations.begin_operation(
                     tx, row, BatchOperation.ROLLBACK, Phase.ROLLBACK, *QUIET
                 )
             )
@@ -339,7 +339,7 @@ class Histories(RuleBasedStateMachine):
         for batch_id in self.batches:
             row = world.batch_row(batch_id)
             if row.phase == "loading":
-                world.database.write(lambda tx, r=row: operations.open_batch(tx, r, spread=True))  # type: ignore[misc]
+                world.database.write(lambda tx, r=row: operations.open_batch(tx, r, unowned=True))  # type: ignore[misc]
             operations.run_operation(world.database, batch_id)
         keeper = world.keeper()
         while dues := world.dues():

@@ -9,7 +9,7 @@ from drumline.domain.release import RunEnd
 from drumline.domain.states import BatchOperation, Phase
 from drumline.store.batch import batches
 from drumline.store.tables import NOBODY
-from drumline.store.task import holdings
+from drumline.store.task import held_tasks
 from drumline.store.task import tasks as store_tasks
 from tests.store.world import REGION, SPEC, ResultRow, World, over
 
@@ -140,7 +140,7 @@ def test_a_later_result_replaces_the_earlier(world: World) -> None:
     batch_id, (member,) = world.batch(1, captured=[0])
     (due,) = world.acquire(keeper)
     world.release(keeper, [over(due, result='"done"')])
-    world.spread(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
+    world.run_operation(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     (due,) = world.acquire(keeper)
     world.release(keeper, [over(due, result='"undone"')])
     assert world.task(member).status == "rollback_success"
@@ -168,7 +168,7 @@ def test_in_a_cancelled_batch_every_end_is_cancel(world: World, end: RunEnd) -> 
     batch_id, members = world.batch(2)
     other, (elsewhere,) = world.batch(1)
     dues = world.acquire(keeper)
-    world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
+    world.run_operation(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert world.release(keeper, [over(due, end) for due in dues[:2]]) == []
     assert world.release(keeper, [over(dues[2])]) == []
     assert world.statuses(batch_id) == ["cancel", "cancel"]
@@ -179,7 +179,7 @@ def test_in_a_cancelled_batch_every_end_is_cancel(world: World, end: RunEnd) -> 
 
 
 def test_a_batch_cancelled_between_look_and_write_still_cancels_its_runs(world: World) -> None:
-    """Before the spread has come to them: only the batch says it yet."""
+    """Before the batch operation has reached them: only the batch row is cancelled."""
     keeper = world.keeper()
     batch_id, _ = world.batch(3)
     free = world.one_shot()
@@ -198,7 +198,7 @@ def test_a_task_that_was_asked_to_stop_ends_as_cancel(world: World, force: bool)
     dues = world.acquire(keeper)
     said = world.database.write(lambda tx: store_tasks.cancel(tx, members[1], REGION, force))
     assert said == ("killing" if force else "stopping")
-    stops = world.database.read(lambda tx: holdings.to_be_stopped(tx, REGION, keeper))
+    stops = world.database.read(lambda tx: held_tasks.read_tasks_to_kill(tx, REGION, keeper))
     assert stops == ([(members[1], dues[1].fence)] if force else [])
     assert world.release(keeper, [over(due) for due in dues]) == []
     assert [world.task(m).status for m in members] == ["success", "cancel", "success"]

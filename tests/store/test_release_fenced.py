@@ -7,7 +7,7 @@ import pytest
 
 from drumline.domain.release import RunEnd
 from drumline.store.batch import batches
-from drumline.store.task import holdings
+from drumline.store.task import held_tasks
 from tests.store.world import LIMITS, REGION, Crash, World, at_once, commit_of_unknown_fate, over
 
 
@@ -67,7 +67,7 @@ def test_the_rest_of_a_group_is_released_when_some_of_it_is_lost(world: World) -
     batch_id, members = world.batch(4)
     dues = world.acquire(keeper)
     world.die(keeper)
-    holdings.give_back(world.database, REGION, keeper, LIMITS, only=members[:2])
+    held_tasks.give_back(world.database, REGION, keeper, LIMITS, only=members[:2])
     lost = world.release(keeper, [over(due) for due in dues])
     assert sorted(lost) == members[:2]
     assert world.statuses(batch_id) == ["pending", "pending", "success", "success"]

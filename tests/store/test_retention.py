@@ -149,7 +149,7 @@ def test_a_batch_that_is_rolled_back_just_then_stays_whole(world: World) -> None
     row = world.batch_row(batch_id)
 
     def roll_back(tx: Tx) -> None:
-        assert operations.begin(tx, row, BatchOperation.ROLLBACK, Phase.ROLLBACK)
+        assert operations.begin_operation(tx, row, BatchOperation.ROLLBACK, Phase.ROLLBACK)
 
     while_open(world.database, roll_back, lambda: prune(world, retention.prune_batches))
     assert len(world.members(batch_id)) == 3
@@ -177,6 +177,8 @@ def test_a_keeper_is_forgotten_when_it_ended_long_ago_and_owns_nothing(world: Wo
     prune(world, retention.prune_keepers)
     assert [row.id for row in world.rows(KeeperRow)] == [alive, owner]
     # Were its row gone, nobody would ever find what it still owns.
-    assert [row.id for row in world.database.read(lambda tx: keepers.owning(tx, REGION))] == [owner]
+    assert [
+        row.id for row in world.database.read(lambda tx: keepers.read_ended_owners(tx, REGION))
+    ] == [owner]
     world.give_back(owner)
     assert prune(world, retention.prune_keepers) == [1]

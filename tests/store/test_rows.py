@@ -25,7 +25,7 @@ def test_a_row_has_the_columns_of_its_table_in_their_order(kind: type[StoredRow]
 
 def test_a_word_of_an_enum_column_is_read_as_its_member(world: World) -> None:
     world.keeper()
-    (row,) = world.database.read(lambda tx: keepers.alive(tx, REGION))
+    (row,) = world.database.read(lambda tx: keepers.read_alive(tx, REGION))
     assert row.state is KeeperState.ALIVE
     assert world.task(world.one_shot()).status is TaskState.PENDING
 

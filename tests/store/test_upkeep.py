@@ -49,7 +49,7 @@ def test_status_and_whether_it_is_over(
 
 
 def test_a_batch_that_is_being_spread_over_is_not_over(world: World) -> None:
-    """Its counters say so before the spread has come to the tasks."""
+    """Its counters say so before the batch operation has reached the tasks."""
     batch_id, _ = world.scene(["success", "success"], "forward", captured=[0, 1])
     world.begin(batch_id, BatchOperation.ROLLBACK, Phase.ROLLBACK)
     assert world.upkeep(batch_id) == "rollback_running"
@@ -65,12 +65,12 @@ def test_upkeep_does_not_write_over_what_changed_since_it_looked(world: World) -
     world.run(keeper, members[:1])
     row = world.batch_row(batch_id)
     world.run(keeper)  # changes counters, not the version
-    assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None
+    assert world.database.write(lambda tx: batches.update_status(tx, row)) is None
     row = world.batch_row(batch_id)
     world.begin(
         batch_id, BatchOperation.CANCEL, Phase.CANCEL
     )  # changes the version, not the counters
-    assert world.database.write(lambda tx: batches.keep_status(tx, row)) is None
+    assert world.database.write(lambda tx: batches.update_status(tx, row)) is None
     assert world.batch_row(batch_id).status == "pending"
 
 
@@ -84,7 +84,7 @@ def test_a_finished_batch_of_which_something_is_retried_is_not_finished(
     assert world.upkeep(batch_id) == "fail"
     assert world.batch_row(batch_id).finished
     if all_of_it:
-        world.spread(batch_id, BatchOperation.RETRY, Phase.FORWARD)
+        world.run_operation(batch_id, BatchOperation.RETRY, Phase.FORWARD)
     else:
         world.database.write(lambda tx: tasks.retry(tx, members[0], REGION))
     assert not world.batch_row(batch_id).finished
@@ -178,7 +178,7 @@ def test_a_recount_that_meets_an_uncommitted_move_counts_it_once(world: World) -
 
     def move(tx: Tx) -> None:
         """As acquire does it, up to where it pays the counters."""
-        runs._take(tx, keeper, dues)
+        runs._acquire(tx, keeper, dues)
 
     while_open(
         world.database, move, lambda: world.database.write(lambda tx: batches.recount(tx, batch_id))

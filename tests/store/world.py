@@ -33,7 +33,7 @@ from drumline.store.rows import AttemptRow, BatchRow, R, StoredRow, TaskRow, rea
 from drumline.store.tables import ANYONE, NOBODY, batch, count_column, pause, task
 from drumline.store.tables import attempt as attempt_table
 from drumline.store.tables import result as result_table
-from drumline.store.task import holdings, runs, scan, tasks
+from drumline.store.task import held_tasks, runs, scan, tasks
 from drumline.store.tx import Tx
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class World:
             ]
             tasks.add_to_batch(tx, batch_id, rows)
             if opened:
-                assert operations.open_batch(tx, batches.get(tx, batch_id), spread=False)
+                assert operations.open_batch(tx, batches.get(tx, batch_id), unowned=False)
             return batch_id
 
         batch_id = self.database.write(work)
@@ -199,22 +199,22 @@ class World:
 
     def give_back(self, keeper_id: int, died: Iterable[int] = ()) -> list[FinishedRun]:
         charged = dict.fromkeys(died, "its worker died")
-        return holdings.give_back(self.database, REGION, keeper_id, LIMITS, died=charged)
+        return held_tasks.give_back(self.database, REGION, keeper_id, LIMITS, died=charged)
 
-    def begin(self, batch_id: int, spread: BatchOperation, phase: Phase) -> bool:
+    def begin(self, batch_id: int, operation: BatchOperation, phase: Phase) -> bool:
         return self.database.write(
-            lambda tx: operations.begin(tx, batches.get(tx, batch_id), spread, phase)
+            lambda tx: operations.begin_operation(tx, batches.get(tx, batch_id), operation, phase)
         )
 
-    def spread(self, batch_id: int, spread: BatchOperation, phase: Phase) -> None:
-        """Write a spread into a batch and carry it out."""
-        assert self.begin(batch_id, spread, phase)
+    def run_operation(self, batch_id: int, operation: BatchOperation, phase: Phase) -> None:
+        """Write an operation into a batch and run it."""
+        assert self.begin(batch_id, operation, phase)
         operations.run_operation(self.database, batch_id)
 
     def upkeep(self, batch_id: int) -> str:
         """Keep a batch's status; what it is then."""
         row = self.batch_row(batch_id)
-        self.database.write(lambda tx: batches.keep_status(tx, row))
+        self.database.write(lambda tx: batches.update_status(tx, row))
         return str(self.batch_row(batch_id).status)
 
     def set_task(self, task_id: int | None, **values: Any) -> None:
@@ -235,7 +235,7 @@ class World:
         members: dict[int | None, Counter[str]] = {}
         all_batches, all_tasks = self.rows(BatchRow), self.rows(TaskRow)
         unopened = {
-            row.id for row in all_batches if row.phase == "loading" or row.spread is not None
+            row.id for row in all_batches if row.phase == "loading" or row.operation is not None
         }
         for row in all_tasks:
             status = row.status
@@ -261,7 +261,7 @@ class World:
             assert parent.total == found.total(), f"batch {parent.id}"
             if parent.finished:
                 assert set(found) <= FINISHED, f"batch {parent.id} is finished with {found}"
-                assert parent.spread is None
+                assert parent.operation is None
         return all_tasks
 
 

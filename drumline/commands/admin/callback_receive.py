@@ -54,7 +54,7 @@ class CallbackReceive(ChangeCommand, frozen=True, kw_only=True):
         _count(answer.done)
         if answer.done == "kept":
             # The run may have started to wait while the callback was written.
-            store.callbacks.settle_kept(context.db, [self.task_id], _limits(context))
+            store.callbacks.apply_kept(context.db, [self.task_id], _limits(context))
         context.notify_scanner()
 
 

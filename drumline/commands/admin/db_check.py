@@ -29,7 +29,7 @@ def check(repair: bool) -> int:
 
     with opened(config.load().database, must_exist=True) as database:
         schema.require(database)
-        missing = counters.missing_parts(database)
+        missing = counters.missing_from_schema(database)
         checked, wrong = (0, {}) if missing else check_counters(database, repair)
     data = {
         "schema_missing": missing,
@@ -76,7 +76,7 @@ def batch_ids(database: Database) -> Iterator[int]:
     from drumline.store.batch import counters
 
     ids = [0]
-    while ids := database.read(partial(counters.page, after=ids[-1], limit=PAGE)):
+    while ids := database.read(partial(counters.next_batches, after=ids[-1], limit=PAGE)):
         yield from ids
 
 
@@ -86,4 +86,4 @@ def find_differences(database: Database, batch_id: int) -> Differences:
 
     if not database.read(lambda tx: counters.differences(tx, batch_id)):
         return {}
-    return database.write(lambda tx: counters.settled(tx, batch_id))
+    return database.write(lambda tx: counters.locked_differences(tx, batch_id))

@@ -33,7 +33,7 @@ class BatchDetail(Answer, frozen=True, kw_only=True):
     az: str | None
     extra_info: Any
     phase: Phase
-    spread: str | None
+    operation: str | None
     """The operation that is being applied to the tasks, such as a cancel or a retry."""
     version: int
     created_at: Moment
@@ -57,8 +57,8 @@ class BatchSubmitted(Answer, frozen=True, kw_only=True):
 
 def describe_batch(row: BatchRow) -> BatchDetail:
     counts = {state: n for state, n in store.batches.counts(row).items() if n}
-    status = store.batches.status_now(row)
-    busy = row.spread is not None or bool(counts.keys() - FINISHED)
+    status = store.batches.current_status(row)
+    busy = row.operation is not None or bool(counts.keys() - FINISHED)
     return BatchDetail(
         id=row.id,
         name=row.name,
@@ -75,7 +75,7 @@ def describe_batch(row: BatchRow) -> BatchDetail:
         az=row.az,
         extra_info=from_json(row.extra_info),
         phase=row.phase,
-        spread=row.spread,
+        operation=row.operation,
         version=row.version,
         created_at=iso(row.created_at),
         updated_at=iso(row.updated_at),

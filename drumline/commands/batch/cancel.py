@@ -64,9 +64,9 @@ class BatchCancel(ChangeCommand, frozen=True, kw_only=True):
             hint = f"; {running} of its tasks are running (--force kills them)" if running else ""
             raise Conflict(reason=f"batch {row.id} is already cancelled{hint}")
         is_over = not any(n for state, n in counts.items() if state not in FINISHED)
-        if is_over and row.spread is None and row.phase != Phase.LOADING:
+        if is_over and row.operation is None and row.phase != Phase.LOADING:
             raise Conflict(
-                reason=f"batch {row.id} is already finished: {store.batches.status_now(row)}"
+                reason=f"batch {row.id} is already finished: {store.batches.current_status(row)}"
             )
         kinds = BatchOperation
         # A cancel replaces any operation that is still being applied to the tasks.

@@ -180,7 +180,7 @@ class BatchStart(ChangeCommand, frozen=True, kw_only=True):
         row = store.batches.get(tx, self.batch_id, context.settings.region)
         if row.total == 0:
             raise WrongUse(reason="a batch needs at least one target")
-        if not store.operations.open_batch(tx, row, spread=True):
+        if not store.operations.open_batch(tx, row, unowned=True):
             raise Conflict(reason=f"batch {row.id} is no longer being loaded")
         return BatchSubmitted(batch_id=row.id, tasks=row.total)
 

@@ -72,7 +72,7 @@ def _refuse_phase(row: BatchRow) -> None:
     if row.phase == Phase.LOADING:
         raise Conflict(reason=f"batch {row.id} is still being loaded")
     if row.phase == Phase.ROLLBACK:
-        status = store.batches.status_now(row)
+        status = store.batches.current_status(row)
         hint = "; `batch retry` runs the failed rollbacks again" if row.n_rollback_fail else ""
         raise Conflict(reason=f"batch {row.id} is already being rolled back: {status}{hint}")
 

@@ -35,14 +35,14 @@ class BatchShow(QueryCommand, frozen=True, kw_only=True):
 def show(batch_id: int) -> None:
     """Show a batch and the number of its tasks in each state."""
     batch = gateway.query("batch.show", {"batch_id": batch_id})
-    hidden = {"id", "counts", "finished", "phase", "spread", "version", "total"}
+    hidden = {"id", "counts", "finished", "phase", "operation", "version", "total"}
     output.print_record(
         batch,
         [
             ("batch", batch["id"]),
             ("tasks", format_counts(batch)),
             *((name, value) for name, value in batch.items() if name not in hidden),
-            ("under way", batch["spread"]),
+            ("under way", batch["operation"]),
         ],
     )
 

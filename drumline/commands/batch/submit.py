@@ -56,7 +56,7 @@ class BatchSubmit(BatchFields, frozen=True, kw_only=True):
         )
         load.load(tx, context, store.tables.ANYONE)
         row = store.batches.get(tx, batch_id)
-        store.operations.open_batch(tx, row, spread=False)
+        store.operations.open_batch(tx, row, unowned=False)
         return BatchSubmitted(batch_id=batch_id, tasks=row.total)
 
 

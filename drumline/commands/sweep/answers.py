@@ -92,7 +92,7 @@ class SweepPage(Answer, frozen=True, kw_only=True):
 
 def read_summary(tx: Tx, row: SweepRow) -> SweepSummary:
     """Summarise a sweep, reading its partitions."""
-    return summarise_sweep(row, store.sweeps.parts_of(tx, [row.id])[row.id])
+    return summarise_sweep(row, store.sweeps.read_partitions(tx, [row.id])[row.id])
 
 
 def summarise_sweep(row: SweepRow, partitions: Sequence[PartitionRow]) -> SweepSummary:

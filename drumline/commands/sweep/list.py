@@ -29,7 +29,7 @@ class SweepList(PageQuery, frozen=True, kw_only=True):
             rows = store.sweeps.listed(
                 tx, region, state=self.state, before=self.before, limit=self.limit
             )
-            partitions = store.sweeps.parts_of(tx, [row.id for row in rows])
+            partitions = store.sweeps.read_partitions(tx, [row.id for row in rows])
             return [summarise_sweep(row, partitions[row.id]) for row in rows]
 
         sweeps = context.db.read(read)

@@ -24,8 +24,8 @@ class SweepReady(ChangeCommand, frozen=True, kw_only=True):
 
     def change(self, tx: Tx, context: Context) -> SweepSummary:
         row = store.sweeps.get(tx, context.settings.region, self.sweep)
-        row = store.sweeps.locked(tx, row.id)
-        return read_summary(tx, store.sweeps.ready(tx, row))
+        row = store.sweeps.lock(tx, row.id)
+        return read_summary(tx, store.sweeps.start_prepared(tx, row))
 
 
 @groups.sweep.command("ready", epilog="drumline sweep ready june")

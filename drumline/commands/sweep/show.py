@@ -28,7 +28,7 @@ class SweepShow(QueryCommand, frozen=True, kw_only=True):
     def answer(self, context: Context) -> SweepDetail:
         def read(tx: Tx) -> SweepDetail:
             row = store.sweeps.get(tx, context.settings.region, self.sweep)
-            return describe_sweep(row, store.sweeps.parts_of(tx, [row.id])[row.id])
+            return describe_sweep(row, store.sweeps.read_partitions(tx, [row.id])[row.id])
 
         return context.db.read(read)
 

@@ -26,7 +26,7 @@ class SweepStart(ChangeCommand, frozen=True, kw_only=True):
     def change(self, tx: Tx, context: Context) -> SweepSummary:
         region = context.settings.region
         row = store.sweeps.get(tx, region, self.sweep)
-        row = store.sweeps.locked(tx, row.id)
+        row = store.sweeps.lock(tx, row.id)
         spec = store.handlers.find_sweep(tx, region, row.type)
         return read_summary(tx, store.sweeps.start(tx, row, spec))
 

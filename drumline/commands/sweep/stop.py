@@ -37,11 +37,11 @@ class SweepStop(ChangeCommand, frozen=True, kw_only=True):
 
     def change(self, tx: Tx, context: Context) -> SweepStopped:
         row = store.sweeps.get(tx, context.settings.region, self.sweep)
-        row = store.sweeps.locked(tx, row.id)
+        row = store.sweeps.lock(tx, row.id)
         who = f"stopped by {context.actor}" if context.actor else "stopped by an operator"
         reason = f"{who}: {self.reason}" if self.reason else who
         stopped = store.sweeps.stop(tx, row, Initiator.OPERATOR, reason, kill=self.force)
-        partitions = store.sweeps.parts_of(tx, [row.id])[row.id]
+        partitions = store.sweeps.read_partitions(tx, [row.id])[row.id]
         return SweepStopped(
             **summary_fields(stopped, partitions), tasks=store.sweeps.tasks_of(tx, stopped)
         )

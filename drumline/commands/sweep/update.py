@@ -47,7 +47,7 @@ class SweepUpdate(ChangeCommand, frozen=True, kw_only=True):
 
     def change(self, tx: Tx, context: Context) -> SweepSummary:
         region = context.settings.region
-        row = store.sweeps.locked(tx, store.sweeps.get(tx, region, self.sweep).id)
+        row = store.sweeps.lock(tx, store.sweeps.get(tx, region, self.sweep).id)
         given = {name: value for name in FIELDS if (value := getattr(self, name)) is not UNSET}
         for name in self.unset:
             if name not in FIELDS:

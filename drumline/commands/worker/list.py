@@ -47,7 +47,7 @@ class WorkerList(QueryCommand, frozen=True, kw_only=True):
 
     def answer(self, context: Context) -> WorkerListing:
         region = context.settings.region
-        keepers = context.db.read(lambda tx: store.keepers.alive(tx, region))
+        keepers = context.db.read(lambda tx: store.keepers.read_alive(tx, region))
         statuses = _ask_dispatcher(context)
         rows = sorted(keepers, key=lambda row: (row.node, len(row.name), row.name, row.id))
         return WorkerListing(
@@ -80,7 +80,7 @@ def _summarise(row: KeeperRow, status: WorkerStatus | None) -> WorkerSummary:
 
 def find_on_this_node(tx: Tx, context: Context, name: str) -> KeeperRow:
     """The keeper row of the live worker of this name, which must be on this node."""
-    named = [k for k in store.keepers.alive(tx, context.settings.region) if k.name == name]
+    named = [k for k in store.keepers.read_alive(tx, context.settings.region) if k.name == name]
     here = [keeper for keeper in named if keeper.node == context.settings.node_name]
     if here:
         return max(here, key=lambda keeper: int(keeper.id))

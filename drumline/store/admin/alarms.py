@@ -32,7 +32,7 @@ CHUNK = 500
 # --- raised --------------------------------------------------------------------------------------
 
 
-def raise_(tx: Tx, event: AlarmEvent, region: str, data: Mapping[str, Any]) -> None:
+def raise_event(tx: Tx, event: AlarmEvent, region: str, data: Mapping[str, Any]) -> None:
     """Have an event told to all who want to hear of it, if this transaction commits."""
     hooks = tx.hooks.get(event, ())
     if not hooks:
@@ -66,7 +66,7 @@ def after_batch(tx: Tx, row: BatchRow, status: str, counts: Mapping[TaskState, i
         "total": row.total,
         "counts": {state: n for state, n in counts.items() if n},
     }
-    raise_(tx, AlarmEvent.BATCH_END, row.region, data)
+    raise_event(tx, AlarmEvent.BATCH_END, row.region, data)
 
 
 def after_runs(
@@ -104,19 +104,19 @@ def after_runs(
             "attempt": verdict.attempt,
         }
         for event in told[row.id]:
-            raise_(tx, event, row.region, data)
+            raise_event(tx, event, row.region, data)
 
 
 def after_sweep(tx: Tx, region: str, sweep_id: int, name: str, reason: str | None) -> None:
     """A sweep has stopped before its end."""
     data = {"sweep_id": sweep_id, "name": name, "reason": reason}
-    raise_(tx, AlarmEvent.SWEEP_STOPPED, region, data)
+    raise_event(tx, AlarmEvent.SWEEP_STOPPED, region, data)
 
 
 # --- delivered -----------------------------------------------------------------------------------
 
 
-def due(tx: Tx, region: str, hooks: Sequence[str], limit: int) -> list[AlarmRow]:
+def read_due(tx: Tx, region: str, hooks: Sequence[str], limit: int) -> list[AlarmRow]:
     """What is to be told now to these, the oldest first."""
     return read_rows(
         tx,
@@ -133,7 +133,7 @@ def due(tx: Tx, region: str, hooks: Sequence[str], limit: int) -> list[AlarmRow]
     )
 
 
-def take(tx: Tx, rows: Sequence[AlarmRow], seconds: float) -> list[AlarmRow]:
+def lease(tx: Tx, rows: Sequence[AlarmRow], seconds: float) -> list[AlarmRow]:
     """Those of these that nobody else has taken: for so long they are ours to deliver."""
     until = tx.now + int(seconds * 1e6)
     return [row for row in rows if _change(tx, row, 0, due_at=until, tries=row.tries + 1)]
@@ -167,7 +167,7 @@ def _change(tx: Tx, row: AlarmRow, since: int, **values: Any) -> bool:
     return changed.rowcount == 1
 
 
-def given_up(tx: Tx, region: str) -> dict[str, int]:
+def count_given_up(tx: Tx, region: str) -> dict[str, int]:
     """How many were given up, by whom they were for."""
     rows = tx.execute(
         select(alarm.c.hook, func.count().label("n"))

@@ -1,4 +1,4 @@
-"""Batches: their rows, their counters, and what they add up to."""
+"""Batch rows, their counters, and the status that results from the counters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from drumline.store.tx import Tx, new_id
 
 
 class PhaseChanged(Exception):
-    """A batch is not in the phase that a transaction relied on."""
+    """A batch is not in the phase that a transaction requires."""
 
     def __init__(self, batch_id: int) -> None:
         super().__init__(batch_id)
@@ -33,34 +33,35 @@ class PhaseChanged(Exception):
 
 
 def apply_counter_changes(tx: Tx) -> None:
-    """Count the moves of this transaction, batch by batch, each in the phase it relied on."""
-    for batch_id in sorted(tx.owed):
+    """Write the counter changes of a transaction. PhaseChanged if a batch is not in the phase that
+    the transaction requires."""
+    for batch_id in sorted(tx.counter_changes):
         changes = {
             count_column(state): batch.c[count_column(state)] + n
-            for state, n in tx.owed[batch_id].items()
+            for state, n in tx.counter_changes[batch_id].items()
             if n
         }
         statement = update(batch).where(batch.c.id == batch_id)
-        phases = tx.phases.get(batch_id)
+        phases = tx.required_phases.get(batch_id)
         if phases is not None:
             if len(phases) > 1:
                 raise PhaseChanged(batch_id)  # it cannot be in both
             statement = statement.where(batch.c.phase.in_(phases))
         if tx.execute(statement.values(**changes, finished=False)).rowcount != 1:
             raise PhaseChanged(batch_id)
-    tx.owed.clear()
+    tx.counter_changes.clear()
 
 
 def create(tx: Tx, values: Mapping[str, Any]) -> int:
-    """A batch whose tasks are still to come."""
+    """Create a batch whose tasks are still to be loaded."""
     inserted = tx.execute(
         insert(batch).values(
             **values,
             status=BatchState.LOADING,
             phase=Phase.LOADING,
             finished=False,
-            spread=None,
-            spread_after=0,
+            operation=None,
+            operation_after=0,
             total=0,
             version=0,
             created_at=tx.now,
@@ -72,7 +73,7 @@ def create(tx: Tx, values: Mapping[str, Any]) -> int:
 
 
 def get(tx: Tx, batch_id: int, region: str | None = None) -> BatchRow:
-    """One batch, or a clear error."""
+    """One batch; NotFound if the region has none with this id."""
     statement = select(batch).where(batch.c.id == batch_id)
     if region is not None:
         statement = statement.where(batch.c.region == region)
@@ -95,7 +96,7 @@ def listed(
 
 
 def unfinished(tx: Tx, region: str, after: int, limit: int) -> list[BatchRow]:
-    """The next page of batches whose status is to be kept up; ask again from the last id."""
+    """The next page of unfinished batches after an id, from ix_batch_unfinished."""
     return read_rows(
         tx,
         BatchRow,
@@ -106,8 +107,8 @@ def unfinished(tx: Tx, region: str, after: int, limit: int) -> list[BatchRow]:
     )
 
 
-def facts(tx: Tx, ids: Sequence[int]) -> dict[int, BatchInfo]:
-    """What handlers may know of these batches."""
+def read_infos(tx: Tx, ids: Sequence[int]) -> dict[int, BatchInfo]:
+    """The parts of these batches that handlers are shown."""
     rows = read_rows(tx, BatchRow, select(batch).where(batch.c.id.in_(ids)))
     return {
         row.id: BatchInfo(
@@ -136,11 +137,11 @@ def counts(row: BatchRow) -> dict[TaskState, int]:
     return {state: getattr(row, count_column(state)) for state in TaskState}
 
 
-def status_now(row: BatchRow) -> BatchState:
-    """What the batch adds up to at this moment, whatever its last upkeep wrote."""
-    if row.spread is not None and row.phase == Phase.ROLLBACK:
+def current_status(row: BatchRow) -> BatchState:
+    """The status that follows from the counters, the phase and the operation."""
+    if row.operation is not None and row.phase == Phase.ROLLBACK:
         return BatchState.ROLLBACK_RUNNING
-    if row.spread is not None and row.phase == Phase.FORWARD:
+    if row.operation is not None and row.phase == Phase.FORWARD:
         return BatchState.RUNNING
     state = aggregate_batch_state(counts(row), row.phase)
     untouched = row.status == BatchState.PENDING and row.n_pending == row.total
@@ -148,16 +149,17 @@ def status_now(row: BatchRow) -> BatchState:
 
 
 def is_miscounted(row: BatchRow) -> bool:
-    """Do the counters contradict themselves?"""
+    """Whether the counters contradict each other."""
     found = counts(row).values()
     return sum(found) != row.total or min(found) < 0
 
 
-def keep_status(tx: Tx, row: BatchRow) -> BatchState | None:
-    """Write what a batch has come to; None if it changed under us and is to be looked at again."""
-    state = status_now(row)
+def update_status(tx: Tx, row: BatchRow) -> BatchState | None:
+    """Write the status that follows from the counters. None if the row has changed since it was
+    read: read it again."""
+    state = current_status(row)
     over = (
-        row.spread is None
+        row.operation is None
         and state in BATCH_FINISHED
         and not any(n for state, n in counts(row).items() if state not in FINISHED)
     )
@@ -173,10 +175,10 @@ def keep_status(tx: Tx, row: BatchRow) -> BatchState | None:
 
 
 def recount(tx: Tx, batch_id: int) -> dict[TaskState, int]:
-    """Count the tasks and set the counters by it: the repair after any doubt.
+    """Count the tasks of a batch and write its counters.
 
-    The batch is locked first: a move that is under way waits there with its own change of the
-    counters, and adds it to what was counted without it.
+    The batch row is locked first: a transaction that moves tasks at the same time waits for the
+    lock and then adds its changes to the counters written here.
     """
     tx.execute(update(batch).where(batch.c.id == batch_id).values(version=batch.c.version + 1))
     rows = tx.execute(

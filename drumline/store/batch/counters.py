@@ -16,7 +16,7 @@ Differences = dict[str, tuple[int, int]]
 """By state: what the batch's counter says, and how many tasks there are."""
 
 
-def page(tx: Tx, after: int, limit: int) -> list[int]:
+def next_batches(tx: Tx, after: int, limit: int) -> list[int]:
     """The next batches by id."""
     rows = tx.execute(
         select(batch.c.id).where(batch.c.id > after).order_by(batch.c.id).limit(limit)
@@ -47,13 +47,13 @@ def differences(tx: Tx, batch_id: int) -> Differences:
     return {name: (said[name], n) for name, n in counted.items() if said.get(name, 0) != n}
 
 
-def settled(tx: Tx, batch_id: int) -> Differences:
+def locked_differences(tx: Tx, batch_id: int) -> Differences:
     """The differences while nobody can move a task of this batch: in a writing transaction."""
     tx.execute(update(batch).where(batch.c.id == batch_id).values(version=batch.c.version))
     return differences(tx, batch_id)
 
 
-def missing_parts(database: Database) -> list[str]:
+def missing_from_schema(database: Database) -> list[str]:
     """Tables, columns and indexes that this version knows and the database does not have."""
     found = inspect(database.engine)
     missing = []

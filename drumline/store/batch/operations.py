@@ -1,10 +1,9 @@
-"""Spreads: one change carried over all tasks of a batch, in chunks, each its own commit.
+"""Batch operations: one change applied to all tasks of a batch, in chunks of one commit each.
 
-Opening a batch that was loaded in pieces, discarding a load that was given up, cancelling a batch,
-retrying what failed, rolling it back: each is written into the batch first (`spread`, and
-`spread_after`, the last task that was dealt with) and then carried out. Whoever finds a batch with
-a spread goes on with it, so that a crash in the middle only delays it; two at once are told apart
-by the compare-and-set on `spread_after`.
+The operations open a batch that was loaded in chunks, discard an abandoned load, cancel a batch,
+retry its failed tasks or roll it back. The batch row holds the `operation` and, in
+`operation_after`, the last task that was processed. So after a crash the batch upkeep continues
+it. Of two processes that continue it at once, one loses the compare-and-set on `operation_after`.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ from drumline.errors import NotFound
 from drumline.store.batch.batches import get
 from drumline.store.database import Database
 from drumline.store.rows import BatchRow
-from drumline.store.tables import ANYONE, NOBODY, batch, task
-from drumline.store.task.runs import STOP_CANCEL, STOP_KILL, RaceLost
-from drumline.store.tx import Tx
+from drumline.store.tables import ANYONE, NOBODY, STOP_CANCEL, STOP_KILL, batch, task
+from drumline.store.tx import RaceLost, Tx
 
 CHUNK = 5000
 
@@ -38,79 +36,82 @@ S = TaskState
 
 
 ROLLS_BACK = frozenset({S.SUCCESS, S.FAIL, S.CANCEL, S.PENDING, S.RETRY_PENDING, S.ROLLBACK_FAIL})
-"""The last is left by a rollback that was cancelled and is begun again."""
+"""States that a rollback starts from. ROLLBACK_FAIL is left by a rollback that was cancelled."""
 
 
 _CAPTURED = task.c.before_update.is_not(None)
-"""A rollback could bring this task's target back."""
+"""The task's target was captured before the change, so a rollback can restore it."""
 
 
 def run_operation(database: Database, batch_id: int, seconds: float = math.inf) -> None:
-    """Finish whatever spread a batch has. Past the seconds the rest is left to whoever is next."""
+    """Run the operation of a batch, if it has one, for at most so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
-            if not database.write(lambda tx: _chunk(tx, batch_id)):
+            if not database.write(lambda tx: _run_chunk(tx, batch_id)):
                 return
         except RaceLost:
-            continue  # another carries it out too; look where it is
+            continue  # another process runs the same operation: continue from its progress
         except NotFound:
-            return  # discarded, by us or by another
+            return  # the batch has been discarded
 
 
-def _chunk(tx: Tx, batch_id: int) -> bool:
+def _run_chunk(tx: Tx, batch_id: int) -> bool:
+    """Apply the operation to the next chunk of tasks. Returns whether tasks are left.
+
+    The chunk is a range of ids, read from ix_task_batch. The tasks in it are updated in groups of
+    one state each, and each group must change as many rows as were counted.
+    """
     row = get(tx, batch_id)
-    if row.spread is None:
+    if row.operation is None:
         return False
-    if row.spread == BatchOperation.DISCARD:
-        return _discard(tx, batch_id)
+    if row.operation == BatchOperation.DISCARD:
+        return _discard_chunk(tx, batch_id)
     last = tx.execute(
         select(task.c.id)
-        .where(task.c.batch_id == batch_id, task.c.id > row.spread_after)
+        .where(task.c.batch_id == batch_id, task.c.id > row.operation_after)
         .order_by(task.c.id)
         .limit(1)
         .offset(CHUNK - 1)
     ).scalar()
-    members = [task.c.batch_id == batch_id, task.c.id > row.spread_after]
+    members = [task.c.batch_id == batch_id, task.c.id > row.operation_after]
     if last is not None:
         members.append(task.c.id <= last)
     for status, captured, count in tx.execute(
         select(task.c.status, _CAPTURED, func.count()).where(*members).group_by("status", _CAPTURED)
     ).all():
-        source = S(status)
-        target = _target(row.spread, row.phase, source, bool(captured))
+        target = _target_state(row.operation, row.phase, status, bool(captured))
         if target is not None:
-            # The state alone would not do: another group may just have been moved into it.
-            alike = (*members, task.c.status == source, _CAPTURED.is_(bool(captured)))
-            _move(tx, row, source, target, count, alike)
-    if row.spread in (BatchOperation.CANCEL, BatchOperation.KILL):
-        _ask_to_stop(tx, members, STOP_KILL if row.spread == BatchOperation.KILL else STOP_CANCEL)
-    moved_on = tx.execute(
+            # Both conditions: the group before this one may have moved into the same state.
+            group = (*members, task.c.status == status, _CAPTURED.is_(bool(captured)))
+            _move(tx, row, status, target, count, group)
+    if row.operation in (BatchOperation.CANCEL, BatchOperation.KILL):
+        stop = STOP_KILL if row.operation == BatchOperation.KILL else STOP_CANCEL
+        _request_stop(tx, members, stop)
+    advanced = tx.execute(
         update(batch)
         .where(
             batch.c.id == batch_id,
-            batch.c.spread == row.spread,
-            batch.c.spread_after == row.spread_after,
+            batch.c.operation == row.operation,
+            batch.c.operation_after == row.operation_after,
             batch.c.phase_at == row.phase_at,
         )
         .values(
-            spread=None if last is None else row.spread,
-            spread_after=last or 0,
+            operation=None if last is None else row.operation,
+            operation_after=last or 0,
             updated_at=tx.now,
             finished=False,
         )
     ).rowcount
-    if moved_on != 1:
+    if advanced != 1:
         raise RaceLost
     return last is not None
 
 
-def _discard(tx: Tx, batch_id: int) -> bool:
-    """Delete a chunk of a batch that never ran, and the batch with its last task."""
-    ids = [
-        row.id
-        for row in tx.execute(select(task.c.id).where(task.c.batch_id == batch_id).limit(CHUNK))
-    ]
+def _discard_chunk(tx: Tx, batch_id: int) -> bool:
+    """Delete a chunk of the tasks of a batch that never ran; the batch itself when none is left."""
+    chunk = select(task.c.id).where(task.c.batch_id == batch_id).limit(CHUNK)
+    ids = tx.execute(chunk).scalars().all()
     if ids:
         tx.execute(delete(task).where(task.c.id.in_(ids)))
         return True
@@ -118,9 +119,9 @@ def _discard(tx: Tx, batch_id: int) -> bool:
     return False
 
 
-def _target(spread: BatchOperation, phase: Phase, status: S, captured: bool) -> S | None:
-    """What the spread makes of a task, or None to leave it as it is."""
-    match spread:
+def _target_state(operation: BatchOperation, phase: Phase, status: S, captured: bool) -> S | None:
+    """The state that the operation gives to a task, or None to leave the task alone."""
+    match operation:
         case BatchOperation.DISCARD:
             return None
         case BatchOperation.OPEN:
@@ -128,7 +129,7 @@ def _target(spread: BatchOperation, phase: Phase, status: S, captured: bool) -> 
         case BatchOperation.CANCEL | BatchOperation.KILL:
             return S.CANCEL if status in DUE or status is S.WAITING_CALLBACK else None
         case BatchOperation.RETRY:
-            # Each in its own phase: a change that is retried during a rollback never starts.
+            # Keepers acquire only tasks of the batch's phase: others would wait forever.
             if phase is Phase.ROLLBACK:
                 return S.ROLLBACK_PENDING if status is S.ROLLBACK_FAIL else None
             return S.RETRY_PENDING if status is S.FAIL else None
@@ -139,8 +140,9 @@ def _target(spread: BatchOperation, phase: Phase, status: S, captured: bool) -> 
 
 
 def _move(
-    tx: Tx, row: BatchRow, source: S, target: S, count: int, alike: Iterable[ColumnElement[bool]]
+    tx: Tx, row: BatchRow, source: S, target: S, count: int, group: Iterable[ColumnElement[bool]]
 ) -> None:
+    """Move all tasks of a group to a state. RaceLost if the group is not what was counted."""
     waits = target in DUE
     values: dict[str, Any] = {
         "status": target,
@@ -153,7 +155,7 @@ def _move(
         values |= fresh_start(tx.now) if waits else {"finished_at": tx.now, "cause": "cancelled"}
     if target is S.ROLLBACK_PENDING and source is not S.ROLLBACK_FAIL:
         values["due_at"] = _reverse_completion(row)
-    changed = tx.execute(update(task).where(*alike).values(**values)).rowcount
+    changed = tx.execute(update(task).where(*group).values(**values)).rowcount
     if changed != count:
         raise RaceLost
     if source is not target:
@@ -161,36 +163,39 @@ def _move(
 
 
 def fresh_start(now: int) -> Mapping[str, Any]:
-    """What an operator's retry or rollback sets back."""
+    """The columns that an operator's retry or rollback resets."""
     return {"due_at": now, "retry_time": 0, "failures": 0, "deaths": 0, "finished_at": 0}
 
 
 def _reverse_completion(row: BatchRow) -> ColumnElement[int]:
-    """Due times in the past, the earlier the later the task ended: last done, first undone."""
+    """Due times in the past that reverse the order of completion: the last change first."""
     ended = func.coalesce(func.nullif(task.c.finished_at, 0), task.c.updated_at)
     return literal(row.phase_at + row.created_at, BigInteger) - ended
 
 
-def _ask_to_stop(tx: Tx, members: Iterable[ColumnElement[bool]], stop: int) -> None:
-    # Only more than before: a cancel does not take back a kill that no keeper has read yet.
+def _request_stop(tx: Tx, members: Iterable[ColumnElement[bool]], stop: int) -> None:
+    # A cancel must not replace a kill that the keeper has not read yet.
     held = update(task).where(*members, task.c.owner > ANYONE, task.c.stop < stop)
     tx.execute(held.values(stop=stop))
 
 
-def open_batch(tx: Tx, row: BatchRow, *, spread: bool) -> bool:
-    """Let a loaded batch run; with a spread if its tasks were written as nobody's to take."""
-    return begin(
+def open_batch(tx: Tx, row: BatchRow, *, unowned: bool) -> bool:
+    """Let a loaded batch run. `unowned`: its tasks were written with owner NOBODY, so an
+    operation must open them."""
+    return begin_operation(
         tx,
         row,
-        BatchOperation.OPEN if spread else None,
+        BatchOperation.OPEN if unowned else None,
         Phase.FORWARD,
         batch.c.phase == Phase.LOADING,
     )
 
 
 def discard(tx: Tx, row: BatchRow) -> bool:
-    """Take back a batch that is still being loaded."""
-    return begin(tx, row, BatchOperation.DISCARD, Phase.CANCEL, batch.c.phase == Phase.LOADING)
+    """Discard a batch that is still being loaded."""
+    return begin_operation(
+        tx, row, BatchOperation.DISCARD, Phase.CANCEL, batch.c.phase == Phase.LOADING
+    )
 
 
 QUIET = (
@@ -198,21 +203,22 @@ QUIET = (
     batch.c.n_rollback_running == 0,
     batch.c.n_waiting_callback == 0,
 )
-"""No task of a batch runs. Part of the write itself: a keeper may acquire one at this moment."""
+"""No task of a batch runs. A condition of the write, since keepers acquire tasks meanwhile."""
 
 
 def can_roll_back(tx: Tx, batch_id: int) -> bool:
-    """Is there anything in a batch that a rollback could bring back?"""
+    """Whether a rollback could restore the target of any task of a batch."""
     captured = select(task.c.id).where(
         task.c.batch_id == batch_id, task.c.before_update.is_not(None)
     )
     return tx.execute(captured.limit(1)).first() is not None
 
 
-def begin(
-    tx: Tx, row: BatchRow, spread: BatchOperation | None, phase: Phase, *conditions: Any
+def begin_operation(
+    tx: Tx, row: BatchRow, operation: BatchOperation | None, phase: Phase, *conditions: Any
 ) -> bool:
-    """Write into the batch what is to be carried over its tasks."""
+    """Write an operation into a batch row. False if the row has changed since it was read, or does
+    not meet the conditions."""
     changed = tx.execute(
         update(batch)
         .where(batch.c.id == row.id, batch.c.version == row.version, *conditions)
@@ -221,8 +227,8 @@ def begin(
             status=case(
                 (batch.c.status == BatchState.LOADING, BatchState.PENDING), else_=batch.c.status
             ),
-            spread=spread,
-            spread_after=0,
+            operation=operation,
+            operation_after=0,
             finished=False,
             version=row.version + 1,
             phase_at=tx.now,

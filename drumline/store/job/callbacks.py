@@ -27,10 +27,9 @@ from drumline.store.database import Database
 from drumline.store.node import handlers
 from drumline.store.rows import columns_of, read_first, read_rows
 from drumline.store.tables import CALLER, result, secret, task
-from drumline.store.task import holdings, runs
-from drumline.store.task.runs import RaceLost
+from drumline.store.task import held_tasks, runs
 from drumline.store.task.scan import PRIORITIES
-from drumline.store.tx import Tx
+from drumline.store.tx import RaceLost, Tx
 
 NAME = "callback"
 ROOM = 1024
@@ -90,7 +89,7 @@ def receive(
     return "done"
 
 
-class _WaitingRun(holdings.HeldRow, frozen=True):
+class _WaitingRun(held_tasks.HeldRow, frozen=True):
     """A run that waits for its callback, or is about to."""
 
     callback: str | None
@@ -166,13 +165,13 @@ def _end(tx: Tx, row: _AnsweredRun, callback: Callback, limits: RetryLimits) -> 
         words = callback.message or "the target reported a failure"
         outcome = RunOutcome(RunEnd.ERROR, info=words, result=kept)
     specs = handlers.by_key(tx, row.region)
-    runs.settle(tx, CALLER, [holdings.ended(row, outcome, specs, "callback")], limits)
+    runs.release_in(tx, CALLER, [held_tasks.finished_run(row, outcome, specs, "callback")], limits)
 
 
 # --- settled later -------------------------------------------------------------------------------
 
 
-def settle_kept(database: Database, ids: list[int], limits: RetryLimits) -> None:
+def apply_kept(database: Database, ids: list[int], limits: RetryLimits) -> None:
     """End those of these runs that wait and whose callback is already there."""
 
     def settle(tx: Tx, task_id: int) -> None:
@@ -223,13 +222,13 @@ def expire(database: Database, region: str, limits: RetryLimits, limit: int = 50
     rows = [row for row in database.read(look) if row.status == TaskState.WAITING_CALLBACK]
     late = [row for row in rows if row.callback is None]
     if early := [row.id for row in rows if row.callback is not None]:
-        settle_kept(database, early, limits)
+        apply_kept(database, early, limits)
     if late:
         specs = database.read(partial(handlers.by_key, region=region))
         outcome = RunOutcome(
             RunEnd.ERROR, info="no callback came in time", cause=Cause.CALLBACK_TIMEOUT
         )
-        ended = [holdings.ended(row, outcome, specs, "reaper") for row in late]
+        ended = [held_tasks.finished_run(row, outcome, specs, "reaper") for row in late]
         lost = runs.release(database, CALLER, ended, limits, random.random())
         return len(ended) - len(lost)
     return 0

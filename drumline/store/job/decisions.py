@@ -29,10 +29,9 @@ from drumline.errors import Conflict
 from drumline.store.job import jobs
 from drumline.store.job.firings import is_plain, row_for
 from drumline.store.rows import JobRow, StoredRow, columns_of, read_rows
-from drumline.store.tables import ANYONE, NOBODY, TICKER, job, task
-from drumline.store.task.runs import STOP_KILL, RaceLost
+from drumline.store.tables import ANYONE, NOBODY, STOP_KILL, TICKER, job, task
 from drumline.store.task.tasks import add_one
-from drumline.store.tx import Tx
+from drumline.store.tx import RaceLost, Tx
 
 S = TaskState
 CLOCKS_APART = 60_000_000
@@ -73,7 +72,7 @@ def fire(tx: Tx, firings: Mapping[int, int]) -> dict[int, FiringDecision]:
         ).rowcount
         if changed != len(ids):
             raise RaceLost
-    jobs.note_queues(tx, queues)
+    jobs.record_queues(tx, queues)
     return decisions
 
 
@@ -84,7 +83,7 @@ def trigger(tx: Tx, job_id: int) -> tuple[int, FiringDecision]:
     decision = decide_firing(jobs.policies_of(row), earlier, FiringKind.MANUAL)
     values = row_for(tx, row, tx.now, tx.now, FiringKind.MANUAL) | _decided(tx, decision)
     task_id = add_one(tx, values)
-    jobs.note_queues(tx, [(row, decision.state is S.SCHEDULED or bool(earlier.queued))])
+    jobs.record_queues(tx, [(row, decision.state is S.SCHEDULED or bool(earlier.queued))])
     return task_id, decision
 
 
@@ -273,7 +272,7 @@ def _cancel(tx: Tx, earlier: EarlierRuns, ids: Sequence[int]) -> None:
 
 def startable_jobs(tx: Tx, region: str) -> list[int]:
     """The jobs for which there is anything for `start_queued` to do. A look holds up nobody."""
-    rows = jobs.rows_of(tx, jobs.with_queue(tx, region))
+    rows = jobs.rows_of(tx, jobs.read_jobs_with_queue(tx, region))
     return [
         job_id
         for job_id, (active, queued) in _under_way(tx, rows.values()).items()
@@ -301,5 +300,5 @@ def start_queued(tx: Tx, job_id: int) -> list[int]:
         ).rowcount
         if changed != len(ready):
             raise RaceLost
-    jobs.note_queues(tx, [(row, len(earlier.queued) > len(ready))])
+    jobs.record_queues(tx, [(row, len(earlier.queued) > len(ready))])
     return list(ready)

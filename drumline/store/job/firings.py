@@ -135,7 +135,7 @@ class UndecidedFiring(StoredRow, frozen=True):
 _UNDECIDED_COLUMNS = columns_of(UndecidedFiring)
 
 
-def undecided(tx: Tx, region: str, until: int, limit: int) -> list[UndecidedFiring]:
+def read_undecided(tx: Tx, region: str, until: int, limit: int) -> list[UndecidedFiring]:
     """The firings that are to be decided by this time, earliest first."""
     parts = [
         select(*_UNDECIDED_COLUMNS)
@@ -160,7 +160,7 @@ def is_plain(row: JobRow) -> bool:
     return not needs_decision(jobs.policies_of(row))
 
 
-def pass_on(tx: Tx, ids: Sequence[int]) -> int:
+def make_pending(tx: Tx, ids: Sequence[int]) -> int:
     """Let firings of jobs without a policy run at their time, in bulk, no decision needed."""
     return tx.execute(
         update(task)

@@ -21,8 +21,7 @@ from drumline.domain.states import Cause, TaskState
 from drumline.errors import NameTaken, NotFound, VersionConflict
 from drumline.store.rows import JobRow, read_first, read_one, read_rows
 from drumline.store.tables import NOBODY, TICKER, job, task
-from drumline.store.task.runs import RaceLost
-from drumline.store.tx import Tx, new_id
+from drumline.store.tx import RaceLost, Tx, new_id
 
 ENABLED, DISABLED = "ENABLED", "DISABLED"
 LARGEST_ID = 2**63 - 1
@@ -193,7 +192,7 @@ def _take_back(tx: Tx, row: JobRow, stopped: bool) -> None:
 # --- moved on ------------------------------------------------------------------------------------
 
 
-class Glance(NamedTuple):
+class TickerState(NamedTuple):
     """Whether there is anything to look at. A ticker that has nothing to do asks for no more."""
 
     behind: bool
@@ -214,12 +213,12 @@ _GLANCE = select(
 )
 
 
-def glance(tx: Tx, region: str, until: int) -> Glance:
+def read_ticker_state(tx: Tx, region: str, until: int) -> TickerState:
     """One statement, whatever it finds."""
-    return Glance(*map(bool, tx.execute(_GLANCE, {"region": region, "until": until}).one()))
+    return TickerState(*map(bool, tx.execute(_GLANCE, {"region": region, "until": until}).one()))
 
 
-def to_materialise(tx: Tx, region: str, until: int, limit: int) -> list[JobRow]:
+def read_jobs_behind(tx: Tx, region: str, until: int, limit: int) -> list[JobRow]:
     """Enabled jobs whose firings are not known up to this time, the most behind first."""
     return read_rows(
         tx,
@@ -254,7 +253,7 @@ def idle_after_completion(tx: Tx, region: str, limit: int) -> list[JobRow]:
     )
 
 
-def with_queue(tx: Tx, region: str) -> list[int]:
+def read_jobs_with_queue(tx: Tx, region: str) -> list[int]:
     """Jobs that have runs waiting for their turn."""
     rows = tx.execute(select(job.c.id).where(job.c.region == region, job.c.queued.is_(True)))
     return list(rows.scalars())
@@ -294,7 +293,7 @@ def begin_decisions(tx: Tx, job_ids: Sequence[int]) -> dict[int, JobRow]:
     return rows
 
 
-def note_queues(tx: Tx, rows: Iterable[tuple[JobRow, bool]]) -> None:
+def record_queues(tx: Tx, rows: Iterable[tuple[JobRow, bool]]) -> None:
     """Remember which jobs have runs that wait for their turn. Part of their decisions."""
     moved: dict[bool, list[int]] = {True: [], False: []}
     for row, queued in rows:

@@ -20,8 +20,7 @@ from drumline.store.job import jobs
 from drumline.store.job.firings import Plan, materialise, row_for
 from drumline.store.rows import JobRow
 from drumline.store.tables import ANYONE, NOBODY, TICKER, job, keeper, task
-from drumline.store.task.runs import RaceLost
-from drumline.store.tx import Tx
+from drumline.store.tx import RaceLost, Tx
 
 S = TaskState
 SECOND = 1_000_000
@@ -37,7 +36,7 @@ def is_late(row: JobRow, scheduled_at: int, now: int) -> bool:
     return row.by_clock and scheduled_at < now - grace(row)
 
 
-def settle(tx: Tx, job_id: int, bound: int) -> Misfire | None:
+def catch_up(tx: Tx, job_id: int, bound: int) -> Misfire | None:
     """Deal with all firings of a job that were missed up to now: one gap, one answer.
 
     Some of them have rows, some were never materialised. As far as the job catches up they are
@@ -111,7 +110,7 @@ class _Gap:
         return FiringCount(older.count + newer.count, older.first or newer.first, newest)
 
 
-def unstarted(tx: Tx, region: str, limit: int) -> list[int]:
+def read_unstarted(tx: Tx, region: str, limit: int) -> list[int]:
     """Firings that were let through and missed all the same.
 
     No worker lived between their time and the end of their grace: whatever stopped everything
@@ -142,7 +141,7 @@ def unstarted(tx: Tx, region: str, limit: int) -> list[int]:
     return list(tx.execute(missed).scalars())
 
 
-def recall(tx: Tx, ids: Sequence[int]) -> int:
+def make_undecided(tx: Tx, ids: Sequence[int]) -> int:
     """Make firings undecided again, to be judged like any other that was missed."""
     return tx.execute(
         update(task)

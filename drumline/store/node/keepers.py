@@ -40,7 +40,7 @@ _TOUCH = (
 )
 
 
-def touch(tx: Tx, keeper_id: int) -> None:
+def record_heartbeat(tx: Tx, keeper_id: int) -> None:
     """Raise the counter, or learn that this incarnation is over.
 
     The row stays locked until the commit: whoever declares this keeper dead waits for what it is
@@ -78,21 +78,21 @@ _OWNING = _HERE.where(keeper.c.state != KeeperState.ALIVE, owns_tasks(_REGION))
 _NOTHING = update(keeper).where(keeper.c.id == 0).values(beat=0)
 
 
-def alive(tx: Tx, region: str) -> list[KeeperRow]:
+def read_alive(tx: Tx, region: str) -> list[KeeperRow]:
     return read_rows(tx, KeeperRow, _ALIVE, {"region": region})
 
 
-def owning(tx: Tx, region: str) -> list[KeeperRow]:
+def read_ended_owners(tx: Tx, region: str) -> list[KeeperRow]:
     """Incarnations that are over and still own tasks."""
     return read_rows(tx, KeeperRow, _OWNING, {"region": region})
 
 
-def prove_writable(tx: Tx) -> None:
+def check_writable(tx: Tx) -> None:
     """Write something that changes nothing: who cannot, must not judge those who cannot beat."""
     tx.execute(_NOTHING)
 
 
-def others_alive(tx: Tx, region: str, node: str) -> int:
+def count_alive_elsewhere(tx: Tx, region: str, node: str) -> int:
     """How many keepers on other nodes could take over from this one."""
     return int(
         tx.execute(

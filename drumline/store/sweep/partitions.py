@@ -19,7 +19,7 @@ from drumline.domain.sweeps.sweep import SweepState
 from drumline.store.database import Database
 from drumline.store.rows import PartitionRow, SweepRow, read_first, read_one
 from drumline.store.sweep import sweeps
-from drumline.store.tables import keeper, sweep, sweep_failed, sweep_log, sweep_part, task
+from drumline.store.tables import keeper, sweep, sweep_failed, sweep_log, sweep_partition, task
 from drumline.store.tx import Tx
 
 FAILED_KEPT = 10_000
@@ -34,18 +34,18 @@ class HeldPartition(msgspec.Struct, frozen=True):
     fence: int
 
 
-def open_part(database: Database, held: HeldPartition) -> PartitionInfo | None:
+def open_partition(database: Database, held: HeldPartition) -> PartitionInfo | None:
     """All that is needed to go on with a partition; none if it is not ours any more."""
     return database.write(partial(_open, held=held))
 
 
 def _open(tx: Tx, held: HeldPartition) -> PartitionInfo | None:
-    if not _is_ours(tx, held, progress=False):
+    if not _lock_task(tx, held, progress=False):
         return None
     part = read_one(tx, PartitionRow, _of_task(held.task_id))
     tx.execute(
-        update(sweep_part)
-        .where(sweep_part.c.id == part.id)
+        update(sweep_partition)
+        .where(sweep_partition.c.id == part.id)
         .values(running=True, speed=0.0, updated_at=tx.now)
     )
     row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == part.sweep_id))
@@ -59,7 +59,7 @@ def _open(tx: Tx, held: HeldPartition) -> PartitionInfo | None:
         stuck=_stuck(part),
         extra=row.extra,
         source=sweeps.source_of(row),
-        directives=_live(tx, row, part),
+        directives=_directives(tx, row, part),
     )
 
 
@@ -72,7 +72,7 @@ def checkpoint(
 
 def _store(tx: Tx, held: HeldPartition, flush: Checkpoint) -> PartitionDirectives | None:
     part = read_first(tx, PartitionRow, _of_task(held.task_id))
-    if part is None or not _is_ours(tx, held, progress=flush.start > part.start_index):
+    if part is None or not _lock_task(tx, held, progress=flush.start > part.start_index):
         return None
     part = read_one(tx, PartitionRow, _of_task(held.task_id))  # as it is while its task is locked
     values: dict[str, Any] = {"speed": flush.speed, "updated_at": tx.now}
@@ -87,7 +87,7 @@ def _store(tx: Tx, held: HeldPartition, flush: Checkpoint) -> PartitionDirective
         }
     stuck = {item for item in (*_stuck(part), *flush.stuck) if item >= flush.start}
     values["stuck"] = msgspec.json.encode(sorted(stuck)).decode() if stuck else None
-    tx.execute(update(sweep_part).where(sweep_part.c.id == part.id).values(**values))
+    tx.execute(update(sweep_partition).where(sweep_partition.c.id == part.id).values(**values))
     if flush.log:
         tx.execute(
             insert(sweep_log),
@@ -100,10 +100,10 @@ def _store(tx: Tx, held: HeldPartition, flush: Checkpoint) -> PartitionDirective
     if flush.extra is not None:
         tx.execute(update(sweep).where(sweep.c.id == part.sweep_id).values(extra=flush.extra))
     row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == part.sweep_id))
-    return _live(tx, row, part)
+    return _directives(tx, row, part)
 
 
-def _is_ours(tx: Tx, held: HeldPartition, progress: bool) -> bool:
+def _lock_task(tx: Tx, held: HeldPartition, progress: bool) -> bool:
     """Lock the task under its fence. Progress clears its deaths: what it met so far, it passed."""
     rest = {"deaths": 0} if progress else {}
     changed = tx.execute(
@@ -116,7 +116,7 @@ def _is_ours(tx: Tx, held: HeldPartition, progress: bool) -> bool:
 
 
 def _of_task(task_id: int) -> Select[Any]:
-    return select(sweep_part).where(sweep_part.c.task_id == task_id)
+    return select(sweep_partition).where(sweep_partition.c.task_id == task_id)
 
 
 def _stuck(part: PartitionRow) -> tuple[int, ...]:
@@ -131,13 +131,13 @@ def _keep_failed(tx: Tx, sweep_id: int, failed: list[int]) -> None:
         )
 
 
-def _live(tx: Tx, row: SweepRow, part: PartitionRow) -> PartitionDirectives:
+def _directives(tx: Tx, row: SweepRow, part: PartitionRow) -> PartitionDirectives:
     others = tx.execute(
         select(
             func.count().label("parts"),
-            func.coalesce(func.sum(sweep_part.c.running), 0).label("running"),
-            func.coalesce(func.sum(sweep_part.c.errors), 0).label("errors"),
-        ).where(sweep_part.c.sweep_id == row.id, sweep_part.c.id != part.id)
+            func.coalesce(func.sum(sweep_partition.c.running), 0).label("running"),
+            func.coalesce(func.sum(sweep_partition.c.errors), 0).label("errors"),
+        ).where(sweep_partition.c.sweep_id == row.id, sweep_partition.c.id != part.id)
     ).one()
     partitions = others.parts + 1
     parallel = row.parallel
@@ -167,13 +167,13 @@ class SweepDemand(NamedTuple):
 
 _WANTED = (
     select(func.count())
-    .select_from(sweep_part)
-    .join(sweep, sweep.c.id == sweep_part.c.sweep_id)
-    .where(sweep_part.c.task_id.is_not(None), sweep.c.region == bindparam("region"))
+    .select_from(sweep_partition)
+    .join(sweep, sweep.c.id == sweep_partition.c.sweep_id)
+    .where(sweep_partition.c.task_id.is_not(None), sweep.c.region == bindparam("region"))
 )
 
 
-def demand(tx: Tx, region: str, node: str) -> SweepDemand:
+def read_demand(tx: Tx, region: str, node: str) -> SweepDemand:
     wanted = tx.execute(_WANTED, {"region": region}).scalar_one()
     if not wanted:
         return SweepDemand()
@@ -182,8 +182,8 @@ def demand(tx: Tx, region: str, node: str) -> SweepDemand:
     )
     here = (
         select(func.count())
-        .select_from(sweep_part)
-        .join(task, task.c.id == sweep_part.c.task_id)
+        .select_from(sweep_partition)
+        .join(task, task.c.id == sweep_partition.c.task_id)
         .join(keeper, keeper.c.id == task.c.owner)
         .where(keeper.c.region == region, keeper.c.node == node)
     )

@@ -18,7 +18,7 @@ from drumline.domain.sweeps.partition import HookResult, PartitionResult
 from drumline.domain.sweeps.sweep import Initiator, SweepState
 from drumline.store.rows import PartitionRow, SweepRow, read_one
 from drumline.store.sweep import sweeps
-from drumline.store.tables import sweep, sweep_part
+from drumline.store.tables import sweep, sweep_partition
 from drumline.store.tx import Tx
 
 T = TypeVar("T")
@@ -27,11 +27,11 @@ Owners = Mapping[int, int]
 """Tasks by id, and the sweeps that they belong to."""
 
 
-def lock(tx: Tx, task_ids: Sequence[int]) -> Owners:
+def lock_sweeps(tx: Tx, task_ids: Sequence[int]) -> Owners:
     """Find the sweeps of these tasks and lock them."""
     parts = tx.execute(
-        select(sweep_part.c.task_id, sweep_part.c.sweep_id).where(
-            sweep_part.c.task_id.in_(task_ids)
+        select(sweep_partition.c.task_id, sweep_partition.c.sweep_id).where(
+            sweep_partition.c.task_id.in_(task_ids)
         )
     )
     hooks = tx.execute(
@@ -39,11 +39,11 @@ def lock(tx: Tx, task_ids: Sequence[int]) -> Owners:
     )
     owners: dict[int, int] = {row[0]: row[1] for row in (*parts, *hooks)}
     for sweep_id in sorted(set(owners.values())):
-        sweeps.locked(tx, sweep_id)
+        sweeps.lock(tx, sweep_id)
     return owners
 
 
-def settle(
+def apply_run_ends(
     tx: Tx, owners: Owners, ended: Sequence[FinishedRun], verdicts: Mapping[int, ReleaseDecision]
 ) -> None:
     """Take the ends of these runs to their sweeps."""
@@ -52,21 +52,23 @@ def settle(
             continue
         row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == owners[run.id]))
         if row.hook_task_id == run.id:
-            _hook_ended(tx, row, run, verdicts[run.id])
+            _end_hook(tx, row, run, verdicts[run.id])
         else:
-            _part_ended(tx, row, run, verdicts[run.id])
+            _end_partition(tx, row, run, verdicts[run.id])
 
 
 # --- partitions ----------------------------------------------------------------------------------
 
 
-def _part_ended(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDecision) -> None:
+def _end_partition(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDecision) -> None:
     over = verdict.status in FINISHED
-    this = sweep_part.c.task_id == run.id
-    part = read_one(tx, PartitionRow, select(sweep_part).where(this))
+    this = sweep_partition.c.task_id == run.id
+    part = read_one(tx, PartitionRow, select(sweep_partition).where(this))
     rest = {"task_id": None} if over else {}
     tx.execute(
-        update(sweep_part).where(this).values(running=False, speed=0.0, updated_at=tx.now, **rest)
+        update(sweep_partition)
+        .where(this)
+        .values(running=False, speed=0.0, updated_at=tx.now, **rest)
     )
     if not over:
         return
@@ -99,7 +101,7 @@ def _reason(verdict: ReleaseDecision) -> str:
 # --- hooks ---------------------------------------------------------------------------------------
 
 
-def _hook_ended(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDecision) -> None:
+def _end_hook(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDecision) -> None:
     if verdict.status not in FINISHED:
         return
     if row.state == SweepState.STOPPING:
@@ -112,18 +114,18 @@ def _hook_ended(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDecisio
         reason = f"its {'create' if creating else 'prepare'} hook broke: {_reason(verdict)}"
         target = SweepState.FAILED if creating else SweepState.STOPPED
         by = Initiator.HANDLER if creating else Initiator.RUNNER
-        _ended(tx, row, target, by, reason)
+        _end_sweep(tx, row, target, by, reason)
     elif end.refused is not None:
-        _ended(tx, row, SweepState.FAILED, Initiator.HANDLER, end.refused)
+        _end_sweep(tx, row, SweepState.FAILED, Initiator.HANDLER, end.refused)
     elif creating:
         sweeps.change(tx, row, None, {"hook_task_id": None, "checked": True})
     elif (problem := _changed_source(row, end)) is not None:
-        _ended(tx, row, SweepState.STOPPED, Initiator.RUNNER, problem)
+        _end_sweep(tx, row, SweepState.STOPPED, Initiator.RUNNER, problem)
     else:
-        _prepared(tx, row, end)
+        _apply_preparation(tx, row, end)
 
 
-def _prepared(tx: Tx, row: SweepRow, end: HookResult) -> None:
+def _apply_preparation(tx: Tx, row: SweepRow, end: HookResult) -> None:
     values: dict[str, Any] = {"hook_task_id": None}
     if end.total is not None:
         values |= {"total": end.total, "identity": end.identity}
@@ -132,7 +134,7 @@ def _prepared(tx: Tx, row: SweepRow, end: HookResult) -> None:
         values["extra"] = end.extra
     row = sweeps.change(tx, row, None, values)
     if end.retry_after is not None:
-        sweeps.ask_again(tx, row, end.retry_after)
+        sweeps.schedule_prepare_hook(tx, row, end.retry_after)
     elif not end.waits:
         sweeps.begin(tx, row, Initiator.RUNNER)
 
@@ -145,7 +147,7 @@ def _changed_source(row: SweepRow, end: HookResult) -> str | None:
     return f"the source has changed: it had {row.total:,} items and has {end.total:,} now"
 
 
-def _ended(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, reason: str) -> None:
+def _end_sweep(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, reason: str) -> None:
     finished = tx.now if target is SweepState.FAILED else None
     sweeps.move(
         tx,

@@ -6,7 +6,7 @@ from sqlalchemy import delete, select
 
 from drumline.domain.sweeps.sweep import ACTIVE, ENDED
 from drumline.store.rows import FailedItemRow, LogLineRow, read_rows
-from drumline.store.tables import sweep, sweep_failed, sweep_log, sweep_part
+from drumline.store.tables import sweep, sweep_failed, sweep_log, sweep_partition
 from drumline.store.tx import Tx
 
 LINES_KEPT = 10_000
@@ -69,5 +69,5 @@ def prune_sweeps(tx: Tx, region: str, before: int) -> int:
         if keys := list(tx.execute(some).scalars()):
             chunk = delete(table).where(table.c.sweep_id == sweep_id, key.in_(keys))
             return tx.execute(chunk).rowcount
-    tx.execute(delete(sweep_part).where(sweep_part.c.sweep_id == sweep_id))
+    tx.execute(delete(sweep_partition).where(sweep_partition.c.sweep_id == sweep_id))
     return tx.execute(delete(sweep).where(sweep.c.id == sweep_id)).rowcount

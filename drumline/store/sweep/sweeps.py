@@ -28,10 +28,18 @@ from drumline.domain.sweeps.sweep import (
 from drumline.errors import Conflict, NotFound
 from drumline.store.admin import alarms
 from drumline.store.rows import PartitionRow, SweepRow, read_first, read_one, read_rows
-from drumline.store.tables import ANYONE, NOBODY, sweep, sweep_part, task
-from drumline.store.task.runs import NO_STOP, STOP_CANCEL, STOP_KILL, RaceLost
+from drumline.store.tables import (
+    ANYONE,
+    NO_STOP,
+    NOBODY,
+    STOP_CANCEL,
+    STOP_KILL,
+    sweep,
+    sweep_partition,
+    task,
+)
 from drumline.store.task.tasks import add_one, new_row
-from drumline.store.tx import Tx, new_id
+from drumline.store.tx import RaceLost, Tx, new_id
 
 NO_TIMEOUT = 0
 """`task.timeout_ms` of a partition: its items have timeouts, it has none."""
@@ -57,7 +65,7 @@ def create(tx: Tx, region: str, values: Mapping[str, Any], spec: HandlerSpec) ->
                 unique_name=unique_name(region, name),
                 state=SweepState.CREATED,
                 checked=not creates,
-                asked=False,
+                stop_requested=False,
                 errors_at_start=0,
                 version=1,
                 created_at=tx.now,
@@ -66,7 +74,7 @@ def create(tx: Tx, region: str, values: Mapping[str, Any], spec: HandlerSpec) ->
         )
     )
     if creates:
-        row = locked(tx, sweep_id)
+        row = lock(tx, sweep_id)
         _change(tx, row, hook_task_id=_add_hook(tx, row, "create"))
     return sweep_id
 
@@ -84,7 +92,7 @@ def get(tx: Tx, region: str, key: int | str) -> SweepRow:
     return row
 
 
-def locked(tx: Tx, sweep_id: int) -> SweepRow:
+def lock(tx: Tx, sweep_id: int) -> SweepRow:
     """The sweep as it is now, and nobody else moves it before the commit."""
     tx.execute(update(sweep).where(sweep.c.id == sweep_id).values(updated_at=tx.now))
     return read_one(tx, SweepRow, select(sweep).where(sweep.c.id == sweep_id))
@@ -102,13 +110,15 @@ def listed(
     return read_rows(tx, SweepRow, statement.order_by(sweep.c.id.desc()).limit(limit))
 
 
-def parts_of(tx: Tx, ids: list[int]) -> dict[int, list[PartitionRow]]:
+def read_partitions(tx: Tx, ids: list[int]) -> dict[int, list[PartitionRow]]:
     """The partitions of these sweeps, in order."""
     found: dict[int, list[PartitionRow]] = {sweep_id: [] for sweep_id in ids}
     rows = read_rows(
         tx,
         PartitionRow,
-        select(sweep_part).where(sweep_part.c.sweep_id.in_(ids)).order_by(sweep_part.c.number),
+        select(sweep_partition)
+        .where(sweep_partition.c.sweep_id.in_(ids))
+        .order_by(sweep_partition.c.number),
     )
     for row in rows:
         found[row.sweep_id].append(row)
@@ -124,8 +134,8 @@ def activity(tx: Tx, region: str) -> tuple[dict[str, int], float]:
     )
     found = {row.state: row.sweeps for row in rows}
     speed = (
-        select(func.coalesce(func.sum(sweep_part.c.speed), 0.0))
-        .join(sweep, sweep.c.id == sweep_part.c.sweep_id)
+        select(func.coalesce(func.sum(sweep_partition.c.speed), 0.0))
+        .join(sweep, sweep.c.id == sweep_partition.c.sweep_id)
         .where(sweep.c.region == region, sweep.c.state == SweepState.RUNNING)
     )
     return found, float(tx.execute(speed).scalar_one())
@@ -143,7 +153,7 @@ def change(tx: Tx, row: SweepRow, version: int | None, values: Mapping[str, Any]
 
 def tasks_of(tx: Tx, row: SweepRow) -> list[int]:
     """The tasks that a sweep has under way."""
-    ids = [part.task_id for part in parts_of(tx, [row.id])[row.id]] + [row.hook_task_id]
+    ids = [part.task_id for part in read_partitions(tx, [row.id])[row.id]] + [row.hook_task_id]
     return [task_id for task_id in ids if task_id is not None]
 
 
@@ -173,14 +183,14 @@ def start(tx: Tx, row: SweepRow, spec: HandlerSpec) -> SweepRow:
         raise Conflict(
             reason=f"The create hook of sweep {row.id} has not agreed yet: try again in a moment."
         )
-    errors = select(func.coalesce(func.sum(sweep_part.c.errors), 0)).where(
-        sweep_part.c.sweep_id == row.id
+    errors = select(func.coalesce(func.sum(sweep_partition.c.errors), 0)).where(
+        sweep_partition.c.sweep_id == row.id
     )
     row = _change(
         tx,
         row,
         reason=None,
-        asked=False,
+        stop_requested=False,
         errors_at_start=int(tx.execute(errors).scalar_one()),
         started_at=tx.now,
     )
@@ -195,24 +205,28 @@ def begin(tx: Tx, row: SweepRow, by: Initiator) -> SweepRow:
         raise Conflict(reason=f"The items of sweep {row.id} have not been counted yet.")
     end_index = row.end_index
     row = move(tx, row, SweepState.RUNNING, by)
-    parts = parts_of(tx, [row.id])[row.id]
+    parts = read_partitions(tx, [row.id])[row.id]
     if not parts:
         wanted = min(row.partitions, end_index - row.first_index)
         for number, (first, end) in enumerate(
             split_into_partitions(row.first_index, end_index, wanted)
         ):
             _add_part(tx, row.id, number, first, end)
-        parts = parts_of(tx, [row.id])[row.id]
+        parts = read_partitions(tx, [row.id])[row.id]
     for part in parts:
         if part.start_index < part.end_index:
             task_id = add_one(
                 tx, _task(tx, row, PARTITION_TARGET_TYPE, NO_TIMEOUT, {"part": part.number})
             )
-            tx.execute(update(sweep_part).where(sweep_part.c.id == part.id).values(task_id=task_id))
+            tx.execute(
+                update(sweep_partition)
+                .where(sweep_partition.c.id == part.id)
+                .values(task_id=task_id)
+            )
     return row
 
 
-def ready(tx: Tx, row: SweepRow) -> SweepRow:
+def start_prepared(tx: Tx, row: SweepRow) -> SweepRow:
     """What was to be prepared is there: start it in the handler's name."""
     rules.check_transition(row.state, SweepState.RUNNING, Initiator.HANDLER)
     if row.hook_task_id is not None or row.end_index is None:
@@ -222,9 +236,9 @@ def ready(tx: Tx, row: SweepRow) -> SweepRow:
 
 def stop(tx: Tx, row: SweepRow, by: Initiator, reason: str, *, kill: bool = False) -> SweepRow:
     """Have it stop: no task of it starts any more, and those that run are asked to end."""
-    target = rules.state_after_stop(row.state, by, asked=row.asked)
+    target = rules.state_after_stop(row.state, by, asked=row.stop_requested)
     if target != row.state:
-        row = move(tx, row, target, by, asked=True, reason=reason[:REASON_LIMIT])
+        row = move(tx, row, target, by, stop_requested=True, reason=reason[:REASON_LIMIT])
     _stop_tasks(tx, row, STOP_KILL if kill else STOP_CANCEL)
     return conclude(tx, row)
 
@@ -232,7 +246,7 @@ def stop(tx: Tx, row: SweepRow, by: Initiator, reason: str, *, kill: bool = Fals
 def conclude(tx: Tx, row: SweepRow) -> SweepRow:
     """If nothing of it runs any more, it is finished or stopped."""
     row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == row.id))
-    parts = parts_of(tx, [row.id])[row.id]
+    parts = read_partitions(tx, [row.id])[row.id]
     if row.hook_task_id is not None or any(part.task_id is not None for part in parts):
         return row
     done = bool(parts) and all(part.start_index >= part.end_index for part in parts)
@@ -252,7 +266,7 @@ def move(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, **values: Any
     return row
 
 
-def ask_again(tx: Tx, row: SweepRow, seconds: float) -> SweepRow:
+def schedule_prepare_hook(tx: Tx, row: SweepRow, seconds: float) -> SweepRow:
     """The prepare hook wants to be asked again later."""
     due_at = tx.now + int(seconds * 1e6)
     return _change(tx, row, hook_task_id=_add_hook(tx, row, "prepare", due_at))
@@ -271,7 +285,7 @@ def _change(tx: Tx, row: SweepRow, **values: Any) -> SweepRow:
 
 def _add_part(tx: Tx, sweep_id: int, number: int, first: int, end: int) -> None:
     tx.execute(
-        insert(sweep_part).values(
+        insert(sweep_partition).values(
             sweep_id=sweep_id,
             number=number,
             first_index=first,
@@ -319,7 +333,7 @@ def source_of(row: SweepRow) -> ItemSource | None:
 
 def _stop_tasks(tx: Tx, row: SweepRow, how: int) -> None:
     """Cancel what waits, and ask what runs. A hook has no end of its own: it is killed."""
-    parts = parts_of(tx, [row.id])[row.id]
+    parts = read_partitions(tx, [row.id])[row.id]
     members = [part.task_id for part in parts if part.task_id is not None]
     hooks = [] if row.hook_task_id is None else [row.hook_task_id]
     waiting = _cancel_waiting(tx, [*members, *hooks])
@@ -332,7 +346,11 @@ def _stop_tasks(tx: Tx, row: SweepRow, how: int) -> None:
                 .values(stop=wanted, updated_at=tx.now)
             )
     if waiting:
-        tx.execute(update(sweep_part).where(sweep_part.c.task_id.in_(waiting)).values(task_id=None))
+        tx.execute(
+            update(sweep_partition)
+            .where(sweep_partition.c.task_id.in_(waiting))
+            .values(task_id=None)
+        )
         tx.execute(update(sweep).where(sweep.c.hook_task_id.in_(waiting)).values(hook_task_id=None))
 
 

@@ -11,7 +11,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from types import ModuleType
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,18 +32,12 @@ from drumline.store.batch.batches import PhaseChanged, phases_of
 from drumline.store.database import Database
 from drumline.store.node import keepers
 from drumline.store.rows import StoredRow, columns_of, read_rows
-from drumline.store.tables import ANYONE, CALLER, NOBODY, attempt, result, task
-from drumline.store.tx import Tx
+from drumline.store.sweep import sweep_ends
+from drumline.store.tables import ANYONE, CALLER, NO_STOP, NOBODY, STOP_KILL, attempt, result, task
+from drumline.store.tx import RaceLost, Tx
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-
-NO_STOP, STOP_CANCEL, STOP_KILL = 0, 1, 2
-"""`task.stop`: what an operator asked of a task that is running."""
-
-
-class RaceLost(Exception):
-    """A write changed fewer rows than it was asked to: someone else was there first."""
 
 
 def acquire(database: Database, keeper_id: int, dues: Sequence[DueTask]) -> list[DueTask]:
@@ -57,7 +50,7 @@ def acquire(database: Database, keeper_id: int, dues: Sequence[DueTask]) -> list
     wanted = list({due.id: due for due in dues}.values())
     while wanted:
         try:
-            database.write(partial(_take, keeper_id=keeper_id, dues=wanted))
+            database.write(partial(_acquire, keeper_id=keeper_id, dues=wanted))
             return sorted(already + wanted, key=lambda due: (-due.priority, due.due_at, due.id))
         except RaceLost:
             rows = database.read(partial(_read_versions, ids=[due.id for due in wanted]))
@@ -77,11 +70,11 @@ def acquire(database: Database, keeper_id: int, dues: Sequence[DueTask]) -> list
     return already
 
 
-def _take(tx: Tx, keeper_id: int, dues: Iterable[DueTask]) -> None:
-    keepers.touch(tx, keeper_id)
+def _acquire(tx: Tx, keeper_id: int, dues: Iterable[DueTask]) -> None:
+    keepers.record_heartbeat(tx, keeper_id)
     for (status, version), group in _grouped(dues, lambda due: (due.status, due.version)):
         target = ACQUIRED[status]
-        _changed_all(
+        _update_all(
             tx,
             _ACQUIRE,
             group,
@@ -95,7 +88,7 @@ def _take(tx: Tx, keeper_id: int, dues: Iterable[DueTask]) -> None:
         )
         for due in group:
             tx.record_counter_change(due.batch_id, status, target, 1)
-            tx.require(due.batch_id, _phase_for(target))
+            tx.require_phase(due.batch_id, _phase_for(target))
 
 
 def _phase_for(held: TaskState) -> Phase:
@@ -159,7 +152,7 @@ def release(
         try:
             database.write(
                 partial(
-                    _settle,
+                    _release,
                     keeper_id=keeper_id,
                     ended=todo,
                     limits=limits,
@@ -186,7 +179,7 @@ def release(
     return lost
 
 
-def _settle(
+def _release(
     tx: Tx,
     keeper_id: int,
     ended: Sequence[FinishedRun],
@@ -201,12 +194,12 @@ def _settle(
         for run in ended
         if run.handler.target_type in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE)
     ]
-    owners = _sweep_ends().lock(tx, swept) if swept else {}
+    owners = sweep_ends.lock_sweeps(tx, swept) if swept else {}
     for run in ended:
         phase = _phase_for(run.status)
         if run.batch_id is not None:
             phase = phases.get(run.batch_id, phase)
-            tx.require(run.batch_id, phase)
+            tx.require_phase(run.batch_id, phase)
         verdicts[run.id] = verdict = decide_release(
             run,
             limits,
@@ -236,30 +229,23 @@ def _settle(
             "deaths": verdict.deaths,
         }
         if verdict.runs_again and verdict.cause is None:
-            _changed_all(tx, _GIVE_BACK, group, values)
+            _update_all(tx, _GIVE_BACK, group, values)
             continue
         values |= {"cause": verdict.cause, "info": verdict.info}
         waits = verdict.status is TaskState.WAITING_CALLBACK
         over = verdict.status in FINISHED
-        _changed_all(tx, _WAIT if waits else _FINISH if over else _RELEASE, group, values)
-    _keep(tx, ended, verdicts)
+        _update_all(tx, _WAIT if waits else _FINISH if over else _RELEASE, group, values)
+    _store_results_and_attempts(tx, ended, verdicts)
     alarms.after_runs(tx, ended, verdicts)
     if owners:
-        _sweep_ends().settle(tx, owners, ended, verdicts)
+        sweep_ends.apply_run_ends(tx, owners, ended, verdicts)
 
 
-def _sweep_ends() -> ModuleType:
-    """Who writes tasks imports us, and the end of a run of a sweep may write some."""
-    from drumline.store.sweep import sweep_ends
-
-    return sweep_ends
-
-
-def settle(tx: Tx, owner: int, ended: Sequence[FinishedRun], limits: RetryLimits) -> None:
+def release_in(tx: Tx, owner: int, ended: Sequence[FinishedRun], limits: RetryLimits) -> None:
     """Write what runs came to, as part of a larger transaction. Raced: some have moved on."""
     batch_ids = sorted({run.batch_id for run in ended if run.batch_id is not None})
     phases = phases_of(tx, batch_ids) if batch_ids else {}
-    _settle(tx, owner, ended, limits, random.random(), cancelled=set(), phases=phases)
+    _release(tx, owner, ended, limits, random.random(), cancelled=set(), phases=phases)
 
 
 def _without_result(verdict: ReleaseDecision) -> ReleaseDecision:
@@ -310,7 +296,9 @@ _RELEASE = _GIVE_BACK.values(cause=bindparam("cause"), info=bindparam("info"))
 _FINISH = _RELEASE.values(unique_key=None, active_job_id=None, stop=NO_STOP)
 
 
-def _keep(tx: Tx, ended: Sequence[FinishedRun], verdicts: dict[int, ReleaseDecision]) -> None:
+def _store_results_and_attempts(
+    tx: Tx, ended: Sequence[FinishedRun], verdicts: dict[int, ReleaseDecision]
+) -> None:
     """Results, and the attempts that did not succeed."""
     results = [
         {"task_id": run.id, "value": verdict.result}
@@ -365,7 +353,7 @@ def _grouped(items: Iterable[T], key: Callable[[T], K]) -> Iterable[tuple[K, lis
     return groups.items()
 
 
-def _changed_all(
+def _update_all(
     tx: Tx, statement: Update, group: Sequence[DueTask | FinishedRun], values: dict[str, Any]
 ) -> None:
     ids = sorted(item.id for item in group)

@@ -137,7 +137,7 @@ def load(tx: Tx, ids: Sequence[int], known: dict[int, bytes]) -> list[DueTask]:
     rows = [_unpack(text) for text in tx.execute(_LOAD, {"ids": ids}).scalars()]
     missing = {row.batch_id for row in rows if row.batch_id is not None} - known.keys()
     if missing:
-        facts = batches.facts(tx, sorted(missing))
+        facts = batches.read_infos(tx, sorted(missing))
         known.update({i: msgspec.msgpack.encode(fact) for i, fact in facts.items()})
     return [_due(row, known) for row in rows]
 

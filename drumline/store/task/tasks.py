@@ -15,9 +15,18 @@ from drumline.errors import Conflict, NotFound
 from drumline.store.batch import batches
 from drumline.store.batch.operations import fresh_start
 from drumline.store.rows import AttemptRow, StoredRow, TaskRow, columns_of, read_first, read_rows
-from drumline.store.tables import ANYONE, NOBODY, attempt, batch, keeper, result, task
+from drumline.store.tables import (
+    ANYONE,
+    NOBODY,
+    STOP_CANCEL,
+    STOP_KILL,
+    attempt,
+    batch,
+    keeper,
+    result,
+    task,
+)
 from drumline.store.task.instances import claim
-from drumline.store.task.runs import STOP_CANCEL, STOP_KILL
 from drumline.store.tx import Tx, new_id
 
 NORMAL_PRIORITY = 5
@@ -228,7 +237,7 @@ def _require_phase(tx: Tx, row: TaskRow, batch_id: int, needed: Phase) -> None:
             reason=f"task {row.id} is {row.status} and its batch {batch_id} {doing}: "
             "it cannot be retried"
         )
-    tx.require(batch_id, needed)
+    tx.require_phase(batch_id, needed)
 
 
 def reschedule(tx: Tx, task_id: int, region: str, due_at: int | None, priority: int | None) -> None:

@@ -23,7 +23,7 @@ def test_a_fixed_delay_counts_from_each_end(world: JobWorld) -> None:
     assert plan(world, job_id) == [0], "the first at once"
     assert plan(world, job_id) == [0], "and only one"
     firing = world.at(job_id, 0)
-    world.write(lambda tx: firings.pass_on(tx, [firing.id]))
+    world.write(lambda tx: firings.make_pending(tx, [firing.id]))
     assert plan(world, job_id) == []
     world.start(job_id, 0, worker)
     world.clock.at(7)
@@ -51,7 +51,7 @@ def test_a_changed_fixed_delay_does_not_fire_at_once_again(world: JobWorld) -> N
     worker = world.keeper()
     plan(world, job_id)
     firing = world.at(job_id, 0)
-    world.write(lambda tx: firings.pass_on(tx, [firing.id]))
+    world.write(lambda tx: firings.make_pending(tx, [firing.id]))
     world.start(job_id, 0, worker)
     world.finish(job_id, 0, worker)
     assert plan(world, job_id) == [60]

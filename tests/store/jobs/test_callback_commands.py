@@ -61,7 +61,7 @@ def test_an_early_callback_ends_the_run_when_it_waits(
     def meanwhile(*args: Any) -> None:
         really(*args)
         waiting = over(due, outcome=RunOutcome(RunEnd.WAITING, callback_timeout=60))
-        runs.settle(args[0], worker, [waiting], LIMITS)
+        runs.release_in(args[0], worker, [waiting], LIMITS)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(callbacks, "_note", meanwhile)

@@ -13,7 +13,7 @@ from drumline.domain.states import BatchOperation, Phase
 from drumline.errors import BadToken, Conflict, WrongUse
 from drumline.store.job import callbacks
 from drumline.store.task import runs
-from drumline.store.task.runs import RaceLost
+from drumline.store.tx import RaceLost
 from tests.store.job_world import JobWorld
 from tests.store.world import LIMITS, REGION, at_once, over, while_open
 
@@ -57,7 +57,7 @@ class Run:
                 continue
 
     def settle(self) -> None:
-        callbacks.settle_kept(self.world.database, [self.id], LIMITS)
+        callbacks.apply_kept(self.world.database, [self.id], LIMITS)
 
     def expire(self) -> int:
         return callbacks.expire(self.world.database, REGION, LIMITS)
@@ -224,7 +224,7 @@ def test_a_callback_at_the_very_moment_of_the_release(world: JobWorld) -> None:
 
     ended = [over(run.due, outcome=RunOutcome(RunEnd.WAITING, callback_timeout=3600))]
     answer = while_open(
-        world.database, lambda tx: runs.settle(tx, run.worker, ended, LIMITS), call_back
+        world.database, lambda tx: runs.release_in(tx, run.worker, ended, LIMITS), call_back
     )
     if answer == "kept":
         run.expire()
@@ -321,7 +321,7 @@ def test_a_task_of_a_batch_waits_too_and_a_cancel_ends_it(world: JobWorld) -> No
     token = callbacks.token_for(key, first, dues[0].fence)
     world.write(lambda tx: callbacks.receive(tx, REGION, first, token, Callback("success"), LIMITS))
     world.check_laws()
-    world.spread(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
+    world.run_operation(batch_id, BatchOperation.CANCEL, Phase.CANCEL)
     assert world.statuses(batch_id) == ["success", "cancel"]
     world.check_laws()
 

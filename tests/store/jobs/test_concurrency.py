@@ -7,8 +7,7 @@ from drumline.domain.release import RunEnd
 from drumline.errors import Conflict
 from drumline.store.job import decisions, firings
 from drumline.store.task import tasks
-from drumline.store.task.runs import RaceLost
-from drumline.store.tx import Tx
+from drumline.store.tx import RaceLost, Tx
 from tests.store.job_world import PENDING, QUEUED, SKIPPED, JobWorld, start_queued, until_decided
 from tests.store.world import REGION, at_once, commit_of_unknown_fate, not_none, while_open
 
@@ -166,7 +165,7 @@ def test_plain_firings_are_passed_on_ahead_and_only_once(world: JobWorld) -> Non
     assert not firings.is_plain(world.job_row(world.job(name="other", failure_action="RETRY")))
     ids = [row.id for row in world.firings(job_id)]
     one, two = at_once(
-        *(lambda: world.write(lambda tx: firings.pass_on(tx, ids)) for _ in range(2))
+        *(lambda: world.write(lambda tx: firings.make_pending(tx, ids)) for _ in range(2))
     )
     assert one + two == 3
     rows = world.firings(job_id)
@@ -178,7 +177,7 @@ def test_what_was_passed_on_ahead_is_not_under_way(world: JobWorld) -> None:
     job_id = world.job(overlap_action="PARALLEL", max_concurrency=1, concurrency_policy="SKIP")
     world.materialise(job_id, 2)
     ids = [row.id for row in world.firings(job_id)]
-    world.write(lambda tx: firings.pass_on(tx, ids))
+    world.write(lambda tx: firings.make_pending(tx, ids))
     world.clock.at(0.5)
     assert world.write(lambda tx: decisions.trigger(tx, job_id))[1].state is PENDING
 
@@ -193,7 +192,7 @@ def test_a_look_at_what_is_due_waits_for_nobody(world: JobWorld) -> None:
     firing = world.at(job_id, 2)
 
     def look() -> int:
-        return len(world.database.read(lambda tx: firings.undecided(tx, REGION, tx.now, 10)))
+        return len(world.database.read(lambda tx: firings.read_undecided(tx, REGION, tx.now, 10)))
 
     found = while_open(
         world.database, lambda tx: decisions.fire(tx, {firing.id: job_id}).get(firing.id), look

@@ -96,4 +96,4 @@ def test_firings_of_another_region_are_not_listed(gateway: StubGateway, world: J
     row = world.job_row(other)
     world.write(lambda tx: firings.materialise(tx, [Plan(row, [START + SECOND], START + SECOND)]))
     world.clock.at(2)
-    assert world.database.read(lambda tx: firings.undecided(tx, REGION, tx.now, 10)) == []
+    assert world.database.read(lambda tx: firings.read_undecided(tx, REGION, tx.now, 10)) == []

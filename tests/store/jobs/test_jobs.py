@@ -9,7 +9,7 @@ from drumline.store.job import decisions, firings, jobs, missed
 from drumline.store.job.firings import Plan
 from drumline.store.tables import NOBODY
 from drumline.store.task import runs
-from drumline.store.task.runs import RaceLost
+from drumline.store.tx import RaceLost
 from tests.store.job_world import SECOND, STANDARD, START, JobWorld
 from tests.store.world import REGION, at_once, not_none, while_open
 
@@ -144,7 +144,7 @@ def test_a_job_that_is_stopped_starts_nothing_more(world: JobWorld, how: str) ->
     assert world.at(job_id, 1).status == "running"
     assert world.seconds(job_id, "scheduled", "pending") == []
     assert runs.acquire(world.database, world.keeper(), stale) == []
-    assert world.database.read(lambda tx: jobs.to_materialise(tx, REGION, 2**60, 10)) == []
+    assert world.database.read(lambda tx: jobs.read_jobs_behind(tx, REGION, 2**60, 10)) == []
     world.check_laws()
 
 
@@ -245,7 +245,7 @@ def test_a_run_that_started_just_before_a_change_is_not_fired_twice(world: JobWo
     world.materialise(job_id, 3)
     world.clock.at(0.999)
     early = world.at(job_id, 1)
-    world.write(lambda tx: firings.pass_on(tx, [early.id]))
+    world.write(lambda tx: firings.make_pending(tx, [early.id]))
     world.acquire(world.keeper(), [early.id])
     world.change(job_id, description="new")
     assert world.seconds(job_id) == [1]
@@ -281,7 +281,7 @@ def test_only_enabled_jobs_of_the_region_are_materialised(world: JobWorld) -> No
         at = START + round(until * SECOND)
         return [
             row.id
-            for row in world.database.read(lambda tx: jobs.to_materialise(tx, REGION, at, 10))
+            for row in world.database.read(lambda tx: jobs.read_jobs_behind(tx, REGION, at, 10))
         ]
 
     assert behind(30) == [one]

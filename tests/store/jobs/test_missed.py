@@ -6,7 +6,7 @@ from drumline.domain.jobs.firing import Misfire
 from drumline.store.job import decisions, firings, missed
 from drumline.store.node import keepers
 from drumline.store.tables import NOBODY
-from drumline.store.task.runs import RaceLost
+from drumline.store.tx import RaceLost
 from tests.store.job_world import SECOND, START, JobWorld
 from tests.store.world import REGION, at_once, not_none
 
@@ -127,11 +127,11 @@ def test_a_job_that_ended_in_the_gap_fires_no_further(world: JobWorld) -> None:
 
 
 def unstarted(world: JobWorld) -> list[int]:
-    return world.database.read(lambda tx: missed.unstarted(tx, REGION, 100))
+    return world.database.read(lambda tx: missed.read_unstarted(tx, REGION, 100))
 
 
 def beat(world: JobWorld, keeper_id: int) -> None:
-    world.write(lambda tx: keepers.touch(tx, keeper_id))
+    world.write(lambda tx: keepers.record_heartbeat(tx, keeper_id))
 
 
 def passed_on(world: JobWorld, **values: object) -> int:
@@ -140,7 +140,7 @@ def passed_on(world: JobWorld, **values: object) -> int:
     world.clock.at(1)
     world.materialise(job_id, 2)
     firing = world.at(job_id, 2)
-    world.write(lambda tx: firings.pass_on(tx, [firing.id]))
+    world.write(lambda tx: firings.make_pending(tx, [firing.id]))
     return job_id
 
 
@@ -151,7 +151,7 @@ def test_a_run_that_nobody_was_there_to_start_is_judged_again(world: JobWorld) -
     world.clock.at(600)
     world.keeper()
     (found,) = unstarted(world)
-    assert world.write(lambda tx: missed.recall(tx, [found])) == 1
+    assert world.write(lambda tx: missed.make_undecided(tx, [found])) == 1
     assert world.undecided(job_id) == [2]
     world.settle_missed(job_id)
     assert world.seconds(job_id) == [542], "one gap from second 2 on, one row"
@@ -189,5 +189,5 @@ def test_what_started_meanwhile_is_not_recalled(world: JobWorld) -> None:
     worker = world.keeper()
     (found,) = unstarted(world)
     world.start(job_id, 2, worker)
-    assert world.write(lambda tx: missed.recall(tx, [found])) == 0
+    assert world.write(lambda tx: missed.make_undecided(tx, [found])) == 0
     assert world.at(job_id, 2).status == "running"

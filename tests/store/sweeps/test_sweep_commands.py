@@ -14,9 +14,9 @@ from drumline.domain.sweeps.sweep import (
 )
 from drumline.errors import Conflict, DrumlineError, NotFound, WrongUse
 from drumline.store.sweep import sweeps
+from drumline.store.tables import STOP_KILL, task
 from drumline.store.tables import sweep as sweep_table
-from drumline.store.tables import task
-from drumline.store.task import runs
+from drumline.store.tx import RaceLost
 from tests.store.stub_gateway import StubGateway
 from tests.store.sweep_world import SweepWorld, begin
 from tests.store.world import SPEC, at_once
@@ -114,7 +114,7 @@ def test_stop_and_start_are_refused_in_the_wrong_state(
     with pytest.raises(Conflict, match="is stopping"):
         gateway("sweep.start", sweep="s")
     assert gateway("sweep.stop", sweep="s", force=True)["state"] == "stopping"
-    assert world.task(held.task_id).stop == runs.STOP_KILL
+    assert world.task(held.task_id).stop == STOP_KILL
     assert ("kill", "", held.task_id) in gateway.requests
     world.end(held, RunEnd.KILLED)
     assert world.show("s").state == "stopped"
@@ -129,7 +129,7 @@ def test_a_transition_from_a_stale_state_is_not_made(
     begin(gateway, start=False)
     stale = world.show("s")
     gateway("sweep.update", sweep="s", rate=3)
-    with pytest.raises(runs.RaceLost):
+    with pytest.raises(RaceLost):
         world.database.write(
             lambda tx: sweeps.move(tx, stale, SweepState.RUNNING, Initiator.OPERATOR)
         )

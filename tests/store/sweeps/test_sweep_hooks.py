@@ -7,7 +7,7 @@ from drumline.domain.sweeps.partition import HookResult
 from drumline.errors import Conflict
 from drumline.store.sweep import partitions
 from drumline.store.sweep.partitions import HeldPartition
-from drumline.store.task import runs
+from drumline.store.tables import STOP_KILL
 from tests.store.stub_gateway import StubGateway
 from tests.store.sweep_world import SweepWorld, begin
 from tests.store.world import not_none
@@ -71,7 +71,7 @@ def test_a_stop_reaches_a_hook_wherever_it_is(gateway: StubGateway, world: Sweep
     keeper_id, task_id = world.keeper(), world.show("runs").hook_task_id
     (due,) = world.acquire(keeper_id, [task_id])
     assert gateway("sweep.stop", sweep="runs")["state"] == "stopping"
-    assert world.task(task_id).stop == runs.STOP_KILL
+    assert world.task(task_id).stop == STOP_KILL
     world.end(HeldPartition(keeper_id, due.id, due.fence), RunEnd.SUCCESS, HookResult())
     assert world.show("runs").state == "stopped", "not once a stop is asked"
 
@@ -86,7 +86,7 @@ def test_a_source_is_counted_before_it_is_cut(gateway: StubGateway, world: Sweep
     row = world.show("s")
     assert (row.state, row.total, row.end_index, row.identity) == ("running", 5, 5, "file 1")
     assert len(world.parts("s")) == 5, "no more partitions than items"
-    part = partitions.open_part(world.database, world.hold("s", 4))
+    part = partitions.open_partition(world.database, world.hold("s", 4))
     assert part is not None and part.source is not None
     assert (part.source.items, part.source.total, part.source.identity) == (
         "/some/file", 5, "file 1",

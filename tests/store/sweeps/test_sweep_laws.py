@@ -11,7 +11,7 @@ from drumline.domain.sweeps.sweep import SweepState
 from drumline.errors import Conflict
 from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.tables import sweep as sweep_table
-from drumline.store.tables import sweep_part
+from drumline.store.tables import sweep_partition
 from tests.store.stub_gateway import StubGateway
 from tests.store.sweep_world import SweepWorld, begin
 
@@ -29,7 +29,9 @@ MOVES = st.lists(
 def test_no_order_of_events_breaks_the_laws(
     world: SweepWorld, gateway: StubGateway, moves: list[str]
 ) -> None:
-    world.database.write(lambda tx: [tx.execute(t.delete()) for t in (sweep_part, sweep_table)])
+    world.database.write(
+        lambda tx: [tx.execute(t.delete()) for t in (sweep_partition, sweep_table)]
+    )
     begin(gateway, partitions=2, parallel=2, start=False)
     held: list[HeldPartition] = []
     starts = [0, 50]

@@ -58,7 +58,7 @@ def test_who_has_lost_the_fence_stores_nothing(gateway: StubGateway, world: Swee
     assert world.flush(held, 20) is None
     later = world.hold("s")
     assert world.flush(held, 20) is None
-    assert partitions.open_part(world.database, held) is None
+    assert partitions.open_partition(world.database, held) is None
     assert world.parts("s")[0].start_index == 10
     assert world.flush(later, 15) is not None
 
@@ -112,10 +112,10 @@ def test_items_that_were_stuck_are_remembered_until_they_are_passed(
     world.flush(held, 5, stuck=(7, 9))
     world.end(held, RunEnd.GIVEN_BACK)
     held = world.hold("s")
-    part = partitions.open_part(world.database, held)
+    part = partitions.open_partition(world.database, held)
     assert part is not None and (part.start, part.stuck) == (5, (7, 9))
     world.flush(held, 8)
-    part = partitions.open_part(world.database, held)
+    part = partitions.open_partition(world.database, held)
     assert part is not None and part.stuck == (9,)
 
 
@@ -179,7 +179,7 @@ def test_a_partition_that_drains_goes_on_elsewhere(gateway: StubGateway, world: 
     world.end(held, RunEnd.GIVEN_BACK, PartitionResult(30, 0, False))
     row, (part,) = world.show("s"), world.parts("s")
     assert (row.state, part.running, part.task_id) == ("running", False, held.task_id)
-    again = partitions.open_part(world.database, world.hold("s"))
+    again = partitions.open_partition(world.database, world.hold("s"))
     assert again is not None and again.start == 30
 
 

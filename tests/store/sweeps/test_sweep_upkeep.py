@@ -19,7 +19,7 @@ def test_a_nodes_share_is_reckoned_from_what_runs_and_who_lives(
     gateway: StubGateway, world: SweepWorld
 ) -> None:
     def demand(node: str) -> SweepDemand:
-        return world.database.read(lambda tx: partitions.demand(tx, REGION, node))
+        return world.database.read(lambda tx: partitions.read_demand(tx, REGION, node))
 
     assert demand("one") == SweepDemand()
     begin(gateway, partitions=5, parallel=5)

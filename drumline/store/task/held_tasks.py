@@ -16,8 +16,8 @@ from drumline.domain.states import TaskState
 from drumline.store.database import Database
 from drumline.store.node import handlers
 from drumline.store.rows import StoredRow, TaskRow, columns_of, read_rows
-from drumline.store.tables import task
-from drumline.store.task.runs import STOP_KILL, release
+from drumline.store.tables import STOP_KILL, task
+from drumline.store.task.runs import release
 from drumline.store.tx import Tx
 
 GROUP = 500
@@ -57,7 +57,7 @@ def give_back(
     only: Collection[int] | None = None,
 ) -> list[FinishedRun]:
     """Free what a keeper holds. Those in `died` are charged with its death."""
-    rows = database.read(partial(of, region=region, keeper_id=keeper_id))
+    rows = database.read(partial(read_held_tasks, region=region, keeper_id=keeper_id))
     specs = database.read(partial(handlers.by_key, region=region))
     over = []
     for row in rows:
@@ -66,13 +66,13 @@ def give_back(
             outcome = (
                 RunOutcome(RunEnd.GIVEN_BACK) if info is None else RunOutcome(RunEnd.DIED, info)
             )
-            over.append(ended(row, outcome, specs, f"keeper {keeper_id}"))
+            over.append(finished_run(row, outcome, specs, f"keeper {keeper_id}"))
     for start in range(0, len(over), GROUP):
         release(database, keeper_id, over[start : start + GROUP], limits, random.random())
     return over
 
 
-def ended(
+def finished_run(
     row: HeldRow | TaskRow, outcome: RunOutcome, specs: Mapping[str, HandlerSpec], worker: str
 ) -> FinishedRun:
     """A held row as a run that is over."""
@@ -96,7 +96,7 @@ def ended(
     )
 
 
-def of(tx: Tx, region: str, keeper_id: int) -> list[HeldRow]:
+def read_held_tasks(tx: Tx, region: str, keeper_id: int) -> list[HeldRow]:
     """What a keeper holds, for the reaper to give back."""
     return read_rows(
         tx, HeldRow, select(*_COLUMNS).where(task.c.region == region, task.c.owner == keeper_id)
@@ -110,7 +110,7 @@ _STOPPED = select(task.c.id, task.c.fence).where(
 )
 
 
-def to_be_stopped(tx: Tx, region: str, keeper_id: int) -> list[tuple[int, int]]:
+def read_tasks_to_kill(tx: Tx, region: str, keeper_id: int) -> list[tuple[int, int]]:
     """The (id, fence) of this keeper's runs that an operator wants killed."""
     rows = tx.execute(_STOPPED, {"region": region, "keeper_id": keeper_id})
     return [(row.id, row.fence) for row in rows]
