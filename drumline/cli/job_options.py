@@ -12,7 +12,8 @@ import msgspec
 
 from drumline.cli import option_types
 from drumline.commands.job.fields import DESCRIPTION_LIMIT, LONGEST_GRACE, MAX_CONCURRENCY
-from drumline.domain.jobs.firing import CatchUpMode, ConcurrencyPolicy, FailureAction, OverlapAction
+from drumline.domain.jobs.catch_up import CatchUpMode
+from drumline.domain.jobs.firing import ConcurrencyPolicy, FailureAction, OverlapAction
 from drumline.domain.jobs.schedule import MAX_JITTER
 from drumline.handlers.http.call import MAX_CALLBACK_TIMEOUT, METHODS, ExecType
 

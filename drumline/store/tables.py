@@ -28,13 +28,8 @@ from sqlalchemy import (
 )
 
 from drumline.domain.alarms import AlarmEvent
-from drumline.domain.jobs.firing import (
-    CatchUpMode,
-    ConcurrencyPolicy,
-    FailureAction,
-    FiringKind,
-    OverlapAction,
-)
+from drumline.domain.jobs.catch_up import CatchUpMode
+from drumline.domain.jobs.firing import ConcurrencyPolicy, FailureAction, FiringKind, OverlapAction
 from drumline.domain.roles import Role
 from drumline.domain.states import (
     BatchOperation,

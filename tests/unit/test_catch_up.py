@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.domain.jobs.firing import (
+from drumline.domain.jobs.catch_up import (
     CatchUpMode,
     CatchUpPlan,
     ListedFirings,

@@ -10,7 +10,8 @@ import msgspec
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.fields import from_json, iso
-from drumline.domain.jobs.firing import CatchUpMode, ConcurrencyPolicy, FailureAction, OverlapAction
+from drumline.domain.jobs.catch_up import CatchUpMode
+from drumline.domain.jobs.firing import ConcurrencyPolicy, FailureAction, OverlapAction
 from drumline.domain.states import Cause, TaskState
 from drumline.handlers.http.call import ExecType
 from drumline.masking import MASK, is_secret_name

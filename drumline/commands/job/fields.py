@@ -16,7 +16,8 @@ from msgspec import UNSET, Meta, UnsetType
 from drumline.command_layer import param_schema, store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.command_layer.fields import LONGEST_TIMEOUT, Priority, Text64, Type, as_json, moment
-from drumline.domain.jobs.firing import CatchUpMode, ConcurrencyPolicy, FailureAction, OverlapAction
+from drumline.domain.jobs.catch_up import CatchUpMode
+from drumline.domain.jobs.firing import ConcurrencyPolicy, FailureAction, OverlapAction
 from drumline.domain.jobs.schedule import MAX_JITTER, Schedule
 from drumline.domain.jobs.template import BadTemplate
 from drumline.errors import WrongUse

@@ -1,4 +1,4 @@
-"""Decisions on firings: whether a firing runs, is queued or is skipped, and why; and catch-up.
+"""Decisions on firings: whether a firing runs, is queued or is skipped, and why.
 
 The caller reads the earlier runs of the job and writes the decision, in one transaction that
 compares and sets the job's decision number. A unique key in the database, not this module, ensures
@@ -7,13 +7,10 @@ that a job has at most one run for each scheduled time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
-from drumline.domain.jobs.schedule import FiringCount
 from drumline.domain.states import Cause, TaskState
 
 
@@ -40,14 +37,6 @@ class ConcurrencyPolicy(StrEnum):
     QUEUE = "QUEUE"
     SKIP = "SKIP"
     PARALLEL = "PARALLEL"
-
-
-class CatchUpMode(StrEnum):
-    """What happens to misfires: firings that are later than their grace."""
-
-    NONE = "NONE"
-    COMPACT = "COMPACT"
-    FULL = "FULL"
 
 
 class FiringKind(StrEnum):
@@ -128,11 +117,11 @@ def decide_firing(
 ) -> FiringDecision:
     """Apply overlap, then the last failure, then concurrency; to a manual firing only the last."""
     number = _run_attempt(policies.failure_action, earlier.last)
-    scheduled = kind is FiringKind.SCHEDULED
+    is_scheduled = kind is FiringKind.SCHEDULED
     active, queued = len(earlier.active), len(earlier.queued)
     limit = policies.max_concurrency
     cancel: tuple[int, ...] = ()
-    ending = False
+    cancels_started = False
 
     def skip(cause: Cause, reason: str) -> FiringDecision:
         return FiringDecision(TaskState.SKIPPED, cause, reason, number, cancel)
@@ -140,7 +129,7 @@ def decide_firing(
     def queue(cause: Cause, reason: str) -> FiringDecision:
         return FiringDecision(TaskState.SCHEDULED, cause, reason, number, cancel)
 
-    if scheduled and active + queued:
+    if is_scheduled and active + queued:
         unfinished = f"{_runs(active + queued, 'earlier run')} still running or waiting"
         match policies.overlap_action:
             case OverlapAction.SKIP:
@@ -149,7 +138,7 @@ def decide_firing(
                 # Also the queued ones: an older run must not start after the one that replaces it.
                 cancel = tuple(run.id for run in earlier.active if not run.cancelling)
                 cancel += earlier.queued
-                ending = any(run.started for run in earlier.active)
+                cancels_started = any(run.started for run in earlier.active)
                 active = queued = 0
             case OverlapAction.PARALLEL:
                 limit = 0
@@ -158,7 +147,7 @@ def decide_firing(
 
     last = earlier.last
     if (
-        scheduled
+        is_scheduled
         and policies.failure_action is FailureAction.SKIP
         and last is not None
         and last.failed
@@ -182,7 +171,7 @@ def decide_firing(
             case ConcurrencyPolicy.PARALLEL:
                 pass
 
-    if ending:
+    if cancels_started:
         return queue(Cause.OVERLAP, "queued: it starts when the cancelled runs have ended")
     return FiringDecision(TaskState.PENDING, None, f"runs as number {number}", number, cancel)
 
@@ -209,82 +198,3 @@ def _run_attempt(action: FailureAction, last: LastRun | None) -> int:
 
 def _runs(count: int, noun: str) -> str:
     return f"{count} {noun} is" if count == 1 else f"{count} {noun}s are"
-
-
-class FiringSource(Protocol):
-    """A source of firings: a Schedule, or rows of firings (ListedFirings)."""
-
-    def between(self, start_us: int, end_us: int) -> Iterator[int]: ...
-
-    def count_firings(self, start_us: int, end_us: int, keep: int) -> FiringCount: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ListedFirings:
-    """The times of overdue firings that were read from rows, ascending."""
-
-    times: tuple[int, ...]
-
-    def between(self, start_us: int, end_us: int) -> Iterator[int]:
-        return (t for t in self.times if start_us < t <= end_us)
-
-    def count_firings(self, start_us: int, end_us: int, keep: int) -> FiringCount:
-        times = tuple(self.between(start_us, end_us))
-        if not times:
-            return FiringCount()
-        return FiringCount(len(times), times[0], times[max(len(times) - keep, 0) :])
-
-
-@dataclass(frozen=True, slots=True)
-class Misfire:
-    """Firings that were missed and do not run, recorded in one row."""
-
-    count: int
-    first: int
-    last: int
-
-    @property
-    def reason(self) -> str:
-        firings = "1 firing was" if self.count == 1 else f"{self.count} firings were"
-        return f"{firings} missed, from {_iso(self.first)} to {_iso(self.last)}"
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUpPlan:
-    to_fire: tuple[int, ...]
-    """Scheduled times to fire now, ascending; decide_firing() decides each of them."""
-    misfire: Misfire | None
-
-
-def plan_catch_up(
-    firings: FiringSource,
-    *,
-    fired_until: int,
-    now: int,
-    grace_us: int,
-    mode: CatchUpMode,
-    bound: int,
-    changed_at: int = 0,
-) -> CatchUpPlan:
-    """Decide which of the firings in (fired_until, now] still run.
-
-    Those no later than the grace run. Of the others, NONE runs none, COMPACT only the newest, and
-    FULL the newest `bound`. Firings from before the last change of the job are ignored: another
-    schedule was in force then.
-    """
-    start = max(fired_until, changed_at)
-    too_late = max(now - grace_us - 1, start)
-    keep = {CatchUpMode.NONE: 0, CatchUpMode.COMPACT: 1, CatchUpMode.FULL: bound}[mode]
-    missed = firings.count_firings(start, too_late, keep + 1)
-    kept = missed.newest[max(len(missed.newest) - keep, 0) :]
-    dropped = missed.count - len(kept)
-    misfire = None
-    if dropped:
-        # `newest` holds one time more than is kept: the newest of those that do not run.
-        misfire = Misfire(dropped, missed.first, missed.newest[0])
-    return CatchUpPlan((*kept, *firings.between(too_late, now)), misfire)
-
-
-def _iso(t_us: int) -> str:
-    # Not fromtimestamp(t_us / 1e6): a float loses the last microsecond.
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=t_us)).isoformat()

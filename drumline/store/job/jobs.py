@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, exists, func, insert, select, tuple_, update
 
-from drumline.domain.jobs.firing import (
-    FiringPolicies,
-)
+from drumline.domain.jobs.firing import FiringPolicies
 from drumline.domain.jobs.schedule import Schedule
 from drumline.domain.states import Cause, TaskState
 from drumline.errors import NameTaken, NotFound, VersionConflict

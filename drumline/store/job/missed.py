@@ -8,12 +8,8 @@ from typing import Any
 
 from sqlalchemy import delete, exists, insert, select, update
 
-from drumline.domain.jobs.firing import (
-    FiringKind,
-    ListedFirings,
-    Misfire,
-    plan_catch_up,
-)
+from drumline.domain.jobs.catch_up import ListedFirings, Misfire, plan_catch_up
+from drumline.domain.jobs.firing import FiringKind
 from drumline.domain.jobs.schedule import FiringCount, Schedule
 from drumline.domain.states import Cause, TaskState
 from drumline.store.job import jobs

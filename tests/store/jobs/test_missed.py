@@ -2,7 +2,7 @@
 
 import pytest
 
-from drumline.domain.jobs.firing import Misfire
+from drumline.domain.jobs.catch_up import Misfire
 from drumline.store.job import decisions, firings, missed
 from drumline.store.node import keepers
 from drumline.store.tables import NOBODY
