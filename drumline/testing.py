@@ -7,18 +7,19 @@
         assert outcome.result == {"sent": True}
 
 `run` takes a handler in any form (a function with or without its decorator, a handler class or
-object, or the name of a registered type) and leads a task through the very life that it has in a
-worker: capture, already finished?, process; or rollback. What would travel as JSON travels as
-JSON here too. Timeouts are not held and nothing is retried: an attempt is one call of `run`.
+object, or the name of a registered type) and runs the same steps as a worker: capture, check
+whether it is finished, process; or rollback. Values that a worker stores as JSON are converted to
+JSON and back here too. Timeouts are not enforced and nothing is retried: each call of `run` is one
+attempt.
 
     done = run(Switch, target_id="db-1", param={"az": "b"})
     assert done.steps == ("build_param", "is_finished", "process")
     undone = run(Switch, target_id="db-1", rollback=True, before_update=done.before)
 
-What the handler raises is raised; with `catch=True` it is the outcome's `error`.
+An error of the handler is raised; with `catch=True` it is the outcome's `error`.
 
-`run_sweep` does the same for a handler of sweeps: its hooks, then every item in order, each with
-its retries, which are not waited for.
+`run_sweep` does the same for a handler of sweeps: it runs the hooks, then every item in order, with
+retries but without their delays.
 
     swept = run_sweep(touch, items=["a", "b", "c"])
     assert (swept.done, swept.failed, swept.stopped) == (3, {}, None)
@@ -66,18 +67,18 @@ __all__ = ["Outcome", "SweepOutcome", "run", "run_sweep"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one attempt."""
+    """The outcome of one attempt."""
 
     result: Any = None
-    """What the handler returned, as whoever asks for the result gets it: through JSON."""
+    """The return value of the handler, converted to JSON and back."""
     error: BaseException | None = None
     before: Any = None
-    """The state that a rollback would bring back: captured now, or given to `run`."""
+    """The state that a rollback would restore: captured now, or passed to `run`."""
     after: Any = None
     steps: tuple[str, ...] = ()
     """The handler's methods in the order in which they were called."""
     wait: float | None = None
-    """Seconds in which the run waits to be called back, if the handler asked for that."""
+    """Seconds that the run waits for a callback, if the handler asked for one."""
 
     @property
     def ok(self) -> bool:
@@ -86,7 +87,7 @@ class Outcome:
 
 @dataclass
 class _Recorder:
-    """Calls a handler's methods and remembers which."""
+    """Calls a handler's methods and records their names."""
 
     handler: Handler
     steps: list[str] = field(default_factory=list)
@@ -115,8 +116,8 @@ def run(
     fence: int = 1,
     catch: bool = False,
 ) -> Outcome:
-    """Run one attempt of one task. `type` chooses among those that a class handler serves."""
-    registered = _found(handler, type, target_type)
+    """Run one attempt of one task. `type` selects one of the types that a class handler serves."""
+    registered = _find_handler(handler, type, target_type)
     spec = registered.spec
     if rollback and not spec.rolls_back:
         raise WrongUse(reason=f"{spec.origin} has no rollback method")
@@ -155,11 +156,11 @@ def run(
         ("http://drumline.test/api/v1/callbacks/1", "a-token") if spec.callbacks else None,
     )
     recorder = _Recorder(registered.handler)
-    watched: Any = recorder  # it answers to whatever a handler answers to
-    steps = task_steps(task, RegisteredHandler(spec, watched), capture=lambda before, after: True)
+    recorded: Any = recorder  # it has the methods of a handler
+    steps = task_steps(task, RegisteredHandler(spec, recorded), capture=lambda before, after: True)
     result, error, wait = None, None, None
     try:
-        value, wait = unpack_result(_completed(steps, spec.is_async), task, registered)
+        value, wait = unpack_result(_run_all(steps, spec.is_async), task, registered)
         text = encode_result(value)
         result = None if text is None else msgspec.json.decode(text)
     except (Exception, SystemExit) as caught:
@@ -170,10 +171,10 @@ def run(
     return Outcome(result, error, task.before_update, task.after_update, steps_taken, wait)
 
 
-def _found(handler: Any, name: str | None, target_type: str | None) -> RegisteredHandler:
-    """The handler, with the manifest line that it has in production."""
+def _find_handler(handler: Any, name: str | None, target_type: str | None) -> RegisteredHandler:
+    """The handler, with its entry in the manifest."""
     if isinstance(handler, str):
-        return _registered(handler, target_type)
+        return _find_registered(handler, target_type)
     if isinstance(handler, type) and issubclass(handler, Handler):
         handler = handler()
     if not isinstance(handler, Handler):
@@ -192,16 +193,16 @@ def _found(handler: Any, name: str | None, target_type: str | None) -> Registere
     raise WrongUse(reason=f"the handler does not serve type {name!r}, but {served}")
 
 
-def _registered(name: str, target_type: str | None) -> RegisteredHandler:
+def _find_registered(name: str, target_type: str | None) -> RegisteredHandler:
     specs = registry.manifest()
-    fitting = [s for s in specs if s.type == name and target_type in (None, s.target_type)]
-    if len(fitting) != 1:
-        known = ", ".join(spec.key for spec in fitting or specs) or "none"
+    matching = [s for s in specs if s.type == name and target_type in (None, s.target_type)]
+    if len(matching) != 1:
+        known = ", ".join(spec.key for spec in matching or specs) or "none"
         raise WrongUse(
-            reason=f"{len(fitting)} handlers are registered for type {name!r}"
+            reason=f"{len(matching)} handlers are registered for type {name!r}"
             f" (their modules must be imported first); known: {known}"
         )
-    return registry[fitting[0].key]
+    return registry[matching[0].key]
 
 
 def _json(value: Any, what: str) -> str | None:
@@ -213,7 +214,7 @@ def _json(value: Any, what: str) -> str | None:
         raise WrongUse(reason=f"{what} does not fit into JSON: {error}") from None
 
 
-def _completed(steps: TaskSteps, is_async: bool) -> Any:
+def _run_all(steps: TaskSteps, is_async: bool) -> Any:
     if not is_async:
         return run_steps(steps)
     with suppress(RuntimeError):
@@ -229,17 +230,17 @@ def _completed(steps: TaskSteps, is_async: bool) -> Any:
 
 @dataclass
 class SweepOutcome:
-    """What became of a sweep."""
+    """The outcome of a sweep."""
 
     done: int = 0
-    """Every index before this one is over."""
+    """Every index before this one is done."""
     failed: dict[int, BaseException] = field(default_factory=dict)
     log: list[tuple[int, str]] = field(default_factory=list)
     extra: Any = None
     stopped: str | None = None
-    """Why its handler stopped it."""
+    """The reason, if its handler stopped it."""
     waits: Later | None = None
-    """What `prepare` returned, if it is not ready: no item was run."""
+    """The `Later` that `prepare` returned; no item was run then."""
 
 
 def run_sweep(
@@ -251,11 +252,11 @@ def run_sweep(
     parallel: int = 1,
     name: str = "test",
 ) -> SweepOutcome:
-    """Run a sweep from its hooks to its last item. What a hook raises is raised."""
+    """Run a sweep from its hooks to its last item. An error of a hook is raised."""
     if (total is None) == (items is None):
-        raise WrongUse(reason="give either a total or items, one of the two")
+        raise WrongUse(reason="give either a total or items")
     count = len(items) if items is not None else total or 0
-    spec, sweep = _found_sweep(handler)
+    spec, sweep = _find_sweep(handler)
     param = HookParam("create", 1, name, extra=encode_extra(extra), end=count)
     swept = SweepOutcome(extra=extra)
     for hook in ("create", "prepare"):
@@ -265,7 +266,7 @@ def run_sweep(
         if ended.waits or ended.retry_after is not None:
             swept.waits = Later(ended.retry_after)
             return swept
-    running = _Rehearsal(name, swept, parallel)
+    running = _TestSweep(name, swept, parallel)
     retries = spec.sweep.item_retry.retries if spec.sweep else 0
     while swept.done < count and swept.stopped is None:
         text = None if items is None else items[swept.done]
@@ -280,8 +281,8 @@ def run_sweep(
     return swept
 
 
-class _Rehearsal(RunningSweep):
-    """What items share in a test."""
+class _TestSweep(RunningSweep):
+    """What the items of a sweep share in a test."""
 
     sweep_id, fence = 1, 1
 
@@ -305,7 +306,7 @@ class _Rehearsal(RunningSweep):
         self.swept.stopped = reason
 
 
-def _found_sweep(handler: Any) -> tuple[HandlerSpec, Sweep]:
+def _find_sweep(handler: Any) -> tuple[HandlerSpec, Sweep]:
     if isinstance(handler, type) and issubclass(handler, Sweep):
         handler = handler()
     if isinstance(handler, Sweep):
@@ -315,4 +316,4 @@ def _found_sweep(handler: Any) -> tuple[HandlerSpec, Sweep]:
         found = registry[spec.key].handler
         if isinstance(found, PartitionHandler) and handler in (spec.type, found.sweep.process):
             return spec, found.sweep
-    raise WrongUse(reason=f"{handler!r} is no registered handler of sweeps")
+    raise WrongUse(reason=f"{handler!r} is not a registered handler of sweeps")

@@ -26,7 +26,7 @@ def echo(task: Task) -> Any:
 
 @handler("demo.sleep", timeout=3600)
 def sleep(task: Task) -> None:
-    """Sleeps for `seconds` (1 if not said)."""
+    """Sleeps for `seconds` (default 1)."""
     time.sleep(_number(task, "seconds", 1.0))
 
 
@@ -46,7 +46,7 @@ def fail(task: Task) -> None:
 
 @handler("demo.flaky", retries=10, delay=0.05)
 def flaky(task: Task) -> None:
-    """Fails `times` times (1 if not said), then succeeds."""
+    """Fails `times` times (default 1), then succeeds."""
     times = _number(task, "times", 1)
     if task.attempt <= times:
         raise RuntimeError(f"demo.flaky fails {times:g} times; this was attempt {task.attempt}")
@@ -74,5 +74,5 @@ def sweep_noop(item: Item) -> None:
 def _number(task: Task, name: str, otherwise: float) -> float:
     value = (task.param or {}).get(name, otherwise)
     if not isinstance(value, int | float) or value < 0:
-        raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
+        raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
     return value

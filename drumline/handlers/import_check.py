@@ -1,7 +1,7 @@
-"""Finds out, in a process of its own, which handlers exist and which cannot be imported.
+"""Lists, in a separate process, the handlers that exist and the modules that cannot be imported.
 
-`python -m drumline.handlers.import_check MODULE…` does what a runner does at its start. Keepers,
-the CLI and the gateway never import users' code; they run this.
+`python -m drumline.handlers.import_check MODULE…` imports what a runner imports at its start.
+Keepers, the CLI and the gateway never import users' code; they run this process instead.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-SECONDS = 60.0
+TIMEOUT = 60.0
 
 
 class ImportReport(msgspec.Struct, frozen=True):
-    """What a runner would find."""
+    """The handlers that a runner would have, and its import errors."""
 
     handlers: tuple[str, ...]
     problems: tuple[str, ...]
 
 
 def start_import_check(imports: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start to look; `found` waits for what it finds."""
+    """Start the process; `read_import_report` waits for its report."""
     return subprocess.Popen(
         [sys.executable, "-m", "drumline.handlers.import_check", *imports],
         stdin=subprocess.DEVNULL,
@@ -33,19 +33,21 @@ def start_import_check(imports: Sequence[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def read_import_report(looking: subprocess.Popen[bytes], seconds: float = SECONDS) -> ImportReport:
-    """What it found. A module that kills its process or never ends is a problem like another."""
+def read_import_report(process: subprocess.Popen[bytes], seconds: float = TIMEOUT) -> ImportReport:
+    """The report. A module that ends the process, or never ends, is reported as a problem."""
     try:
-        out, err = looking.communicate(timeout=seconds)
+        out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        looking.kill()
-        looking.communicate()
+        process.kill()
+        process.communicate()
         return ImportReport((), (f"the imports did not end within {seconds:g} s",))
     try:
         return msgspec.json.decode(out.splitlines()[-1], type=ImportReport)
     except (IndexError, msgspec.DecodeError):
-        words = err.decode(errors="replace").strip() or "nothing was said"
-        return ImportReport((), (f"the imports ended the process ({looking.returncode}): {words}",))
+        output = err.decode(errors="replace").strip() or "no output"
+        return ImportReport(
+            (), (f"the imports ended the process ({process.returncode}): {output}",)
+        )
 
 
 def last_line(problem: str) -> str:
@@ -63,12 +65,12 @@ def main() -> None:
     sys.path.insert(0, str(Path.cwd()))
     problems = import_handlers(sys.argv[1:])
     handlers = tuple(spec.key for spec in registry.manifest())
-    # After whatever the modules printed, on a line of its own.
+    # On a line of its own, after the output of the modules.
     sys.stdout.write(
         "\n" + msgspec.json.encode(ImportReport(handlers, tuple(problems))).decode() + "\n"
     )
     sys.stdout.flush()
-    os._exit(0)  # threads that an import started must not hold us
+    os._exit(0)  # without waiting for threads that an import started
 
 
 if __name__ == "__main__":

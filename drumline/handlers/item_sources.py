@@ -1,4 +1,7 @@
-"""Item sources as a runner opens them: indexed once a node, and compared with what was counted."""
+"""Opens the source of a sweep's items; each node indexes a source once.
+
+A source that is not the one whose items were counted is refused.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ from drumline.sweep_items.reader import (
     url_identity,
 )
 
-SILENCE = 60.0
-"""Seconds that a server may send nothing before it is given up."""
+READ_TIMEOUT = 60.0
+"""Seconds without data from the server after which the download fails."""
 
 
 class OpenedSource(NamedTuple):
@@ -42,11 +45,11 @@ def open_source(
     is_stopped: Callable[[], bool],
     settings: Settings | None = None,
 ) -> OpenedSource:
-    """The items of a source. One that is not what was counted is refused."""
+    """The items of a source. Refused if its content is not what was counted."""
     settings = settings or load()
     cache = settings.run_path / FOLDER
     if source.listed is not None:
-        opened = _list(cache, source.listed)
+        opened = _open_list(cache, source.listed)
     elif "://" in (source.items or ""):
         opened = asyncio.run(
             _Download(settings, cache, sweep_id, source.items or "", is_stopped).open()
@@ -63,7 +66,7 @@ def open_source(
     return opened
 
 
-def _list(cache: Path, listed: tuple[str, ...]) -> OpenedSource:
+def _open_list(cache: Path, listed: tuple[str, ...]) -> OpenedSource:
     whole = b"".join(lines(listed))
     identity = f"list {hashlib.sha256(whole).hexdigest()}"
 
@@ -74,7 +77,7 @@ def _list(cache: Path, listed: tuple[str, ...]) -> OpenedSource:
 
 
 class _Download:
-    """The body of a URL, fetched where the address rules allow, and gone on with if it breaks."""
+    """The body of a URL that the address rules allow. A download that broke off is resumed."""
 
     def __init__(
         self,
@@ -87,24 +90,25 @@ class _Download:
         self.rules = AddressRules.of(settings)
         self.cache = cache
         self.url = url
-        self.unknown = f"url {url} of sweep {sweep_id}"
-        """Of what the server does not let us recognise: fetched once for the sweep."""
+        self.own_identity = f"url {url} of sweep {sweep_id}"
+        """Used if the server sends nothing to recognise the content by: it is then fetched once for
+        each sweep."""
         self.is_stopped = is_stopped
 
     async def open(self) -> OpenedSource:
         scheme = URL(self.url).scheme
         if scheme not in ("http", "https"):
             raise WrongUse(
-                field="items", reason=f"{scheme}:// is not a kind of URL that can be fetched."
+                field="items", reason=f"{scheme}:// URLs are not supported; use http or https."
             )
         self.rules.check_target(HttpTarget.parse(str(URL(self.url).origin())))
         resolver = CheckedResolver(self.rules)
-        timeout = ClientTimeout(total=None, sock_connect=SILENCE, sock_read=SILENCE)
+        timeout = ClientTimeout(total=None, sock_connect=READ_TIMEOUT, sock_read=READ_TIMEOUT)
         async with ClientSession(
             connector=connector(resolver),
             timeout=timeout,
             trust_env=False,
-            headers={"Accept-Encoding": "identity"},  # what is gone on with is counted in bytes
+            headers={"Accept-Encoding": "identity"},  # a download is resumed at a byte offset
         ) as session:
             try:
                 return await self._open(session)
@@ -117,30 +121,30 @@ class _Download:
 
     async def _open(self, session: ClientSession) -> OpenedSource:
         async with session.get(self.url, allow_redirects=False) as response:
-            self._check(response, 200)
-            identity = _identity(self.url, response) or self.unknown
+            self._check_status(response, 200)
+            identity = _identity(self.url, response) or self.own_identity
             items = open_items(self.cache, identity)
             if items is not None:
                 return OpenedSource(items, identity)
             with Builder(self.cache, identity, wait=True) as builder:
-                items = open_items(self.cache, identity)  # built while we waited?
+                items = open_items(self.cache, identity)  # built during the wait?
                 if items is not None:
                     builder.discard()
                     return OpenedSource(items, identity)
-                if identity == self.unknown:
+                if identity == self.own_identity:
                     builder.restart()
                 if builder.offset:
-                    return OpenedSource(await self._go_on(session, builder, identity), identity)
+                    return OpenedSource(await self._resume(session, builder, identity), identity)
                 return OpenedSource(await self._feed(response, builder, 0), identity)
 
-    async def _go_on(self, session: ClientSession, builder: Builder, identity: str) -> Items:
-        """An earlier download broke off: fetch the rest, or skip what is there already."""
+    async def _resume(self, session: ClientSession, builder: Builder, identity: str) -> Items:
+        """Fetch the rest of a download that broke off, or fetch all and skip the part on disk."""
         headers = {"Range": f"bytes={builder.offset}-"}
         async with session.get(self.url, headers=headers, allow_redirects=False) as response:
             if response.status == 206 and _identity(self.url, response, rest=True) == identity:
                 return await self._feed(response, builder, 0)
         async with session.get(self.url, allow_redirects=False) as response:
-            self._check(response, 200)
+            self._check_status(response, 200)
             if _identity(self.url, response) != identity:
                 raise Conflict(field="items", reason=f"{self.url} changed while it was fetched.")
             return await self._feed(response, builder, builder.offset)
@@ -158,15 +162,17 @@ class _Download:
             skip = 0
         return builder.finish()
 
-    def _check(self, response: ClientResponse, wanted: int) -> None:
+    def _check_status(self, response: ClientResponse, wanted: int) -> None:
         if response.status != wanted:
             raise WrongUse(
-                field="items", reason=f"{self.url} answers {response.status}, not {wanted}."
+                field="items",
+                reason=f"{self.url} returned {response.status}, not {wanted}.",
             )
 
 
 def _identity(url: str, response: ClientResponse, rest: bool = False) -> str | None:
-    """Of what the server sends; of a rest, its ETag alone says that it belongs to the whole."""
+    """The identity of the content. For the rest of a download only the ETag proves that it belongs
+    to the part on disk."""
     headers = response.headers
     if rest and "ETag" not in headers:
         return None

@@ -1,8 +1,8 @@
-"""What a batch would do to a target, found out where its handler lives and without doing it.
+"""Shows what a batch would change in a target, without changing it: the dry run.
 
 `drumline batch submit --dry-run` schedules a task of one of these types for each of the first
-targets. It calls the real handler's `build_param` and `is_finished`, which only look, in a runner
-like any other task: so users' code is imported nowhere else, and is stopped if it takes too long.
+targets. In a runner it calls the real handler's `build_param` and `is_finished`, which only read.
+So users' code is imported nowhere else, and is stopped if it takes too long.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drumline.task import Task
 
 
 class Preview(Handler):
-    """For handlers whose methods are plain."""
+    """For handlers with plain methods."""
 
     target_type: ClassVar[str] = TARGET_TYPE
     types: ClassVar[tuple[str, ...]] = (SYNC_TYPE,)
@@ -31,14 +31,14 @@ class Preview(Handler):
     param_type: ClassVar[Any] = PreviewParam
 
     def process(self, task: Task) -> dict[str, Any]:
-        """Look what a task of a batch would change. Used by `batch submit --dry-run`."""
-        registered, inner = _meant(task)
-        change = _captured(inner, registered.handler.build_param(inner))
-        return _told(change, registered.handler.is_finished(inner))
+        """Find out what a task of a batch would change. Used by `batch submit --dry-run`."""
+        registered, inner = _previewed_task(task)
+        change = _capture(inner, registered.handler.build_param(inner))
+        return _result(change, registered.handler.is_finished(inner))
 
 
 class AsyncPreview(Handler):
-    """For handlers whose methods are async: they must run in the runner's own event loop."""
+    """For handlers with async methods, which must run in the runner's event loop."""
 
     target_type: ClassVar[str] = TARGET_TYPE
     types: ClassVar[tuple[str, ...]] = (ASYNC_TYPE,)
@@ -46,14 +46,14 @@ class AsyncPreview(Handler):
     param_type: ClassVar[Any] = PreviewParam
 
     async def process(self, task: Task) -> dict[str, Any]:
-        """Look what a task of a batch would change. Used by `batch submit --dry-run`."""
-        registered, inner = _meant(task)
-        change = _captured(inner, await _resolved(registered.handler.build_param(inner)))
-        return _told(change, await _resolved(registered.handler.is_finished(inner)))
+        """Find out what a task of a batch would change. Used by `batch submit --dry-run`."""
+        registered, inner = _previewed_task(task)
+        change = _capture(inner, await _resolved(registered.handler.build_param(inner)))
+        return _result(change, await _resolved(registered.handler.is_finished(inner)))
 
 
-def _meant(task: Task) -> tuple[RegisteredHandler, Task]:
-    """The handler of the task that would be, and that task."""
+def _previewed_task(task: Task) -> tuple[RegisteredHandler, Task]:
+    """The handler of the task that the batch would submit, and that task."""
     param = msgspec.convert(task.param, PreviewParam)
     key = f"{param.target_type}/{param.type}"
     if key not in registry:
@@ -92,12 +92,12 @@ def _meant(task: Task) -> tuple[RegisteredHandler, Task]:
     return registry[key], Task(due)
 
 
-def _captured(inner: Task, change: Any) -> Change | None:
+def _capture(inner: Task, change: Any) -> Change | None:
     if change is None:
         return None
     if not isinstance(change, Change):
         raise WrongUse(reason=f"build_param must return a Change or None, not {change!r}")
-    # As the real task would get it back: through JSON.
+    # A real task also gets it back through JSON.
     before, after = (msgspec.json.decode(msgspec.json.encode(half)) for half in change)
     inner.captured(before, after)
     return Change(before, after)
@@ -107,16 +107,16 @@ async def _resolved(value: Any) -> Any:
     return await value if hasattr(value, "__await__") else value
 
 
-def _told(change: Change | None, finished: Any) -> dict[str, Any]:
+def _result(change: Change | None, finished: Any) -> dict[str, Any]:
     before, after = (None, None) if change is None else change
-    told = {"captures": change is not None, "finished": bool(finished)}
-    whole = {**told, "before": before, "after": after}
-    if len(msgspec.json.encode(whole)) <= RESULT_LIMIT:
-        return whole
-    return {**told, "before": _cut(before), "after": _cut(after)}
+    result = {"captures": change is not None, "finished": bool(finished)}
+    complete = {**result, "before": before, "after": after}
+    if len(msgspec.json.encode(complete)) <= RESULT_LIMIT:
+        return complete
+    return {**result, "before": _shorten(before), "after": _shorten(after)}
 
 
-def _cut(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return f"{text[:1000]}… ({len(text)} characters)"
 

@@ -1,4 +1,4 @@
-"""The registry: which handler serves a target type and a batch type, and how they are found."""
+"""The registry of handlers, and the import of the modules that register them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Registry:
         return [self._handlers[key].spec for key in sorted(self._handlers)]
 
     def add(self, handler: Handler, origin: str) -> None:
-        """All of a handler's types, or none of them."""
+        """Add all of a handler's types, or none if one of them is refused."""
         self.add_all(
             [RegisteredHandler(spec, handler) for spec in handler_specs(handler, origin)], origin
         )
@@ -41,7 +41,7 @@ class Registry:
     def add_all(self, registered: Sequence[RegisteredHandler], origin: str) -> None:
         for spec, _ in registered:
             known = self._handlers.get(spec.key)
-            # The same origin is the same module, imported again.
+            # With the same origin it is the same module, imported again.
             if known is not None and known.spec.origin != origin:
                 raise WrongUse(
                     reason=f"{spec.key} is served by {known.spec.origin} and by {origin}"
@@ -73,7 +73,7 @@ def handler(
 
     def decorate(function: F) -> F:
         wrapped = FunctionHandler(function)
-        wrapped.target_type = target_type or name  # type: ignore[misc]  # one class, many names
+        wrapped.target_type = target_type or name  # type: ignore[misc]  # a class variable
         wrapped.types = (name,)  # type: ignore[misc]
         wrapped.timeout = timeout  # type: ignore[misc]
         wrapped.retry = Retry(retries, delay, factor, max_delay, jitter)  # type: ignore[misc]
@@ -87,16 +87,16 @@ def handler(
 
 
 def register(target_type: str, factory: Callable[[], Handler]) -> None:
-    """Serve a target type with what the factory makes."""
-    made = factory()
-    if not isinstance(made, Handler):
-        raise WrongUse(reason=f"{factory!r} made {made!r}, which is not a drumline.Handler")
-    made.target_type = target_type  # type: ignore[misc]  # the registration's name wins
-    registry.add(made, f"{type(made).__module__}:{type(made).__qualname__}")
+    """Register the handler that the factory returns for a target type."""
+    handler = factory()
+    if not isinstance(handler, Handler):
+        raise WrongUse(reason=f"{factory!r} returned {handler!r}, which is not a drumline.Handler")
+    handler.target_type = target_type  # type: ignore[misc]  # overrides the class's own
+    registry.add(handler, f"{type(handler).__module__}:{type(handler).__qualname__}")
 
 
 def import_handlers(imports: Iterable[str]) -> list[str]:
-    """Import whatever may register handlers. Returns what went wrong, a text for each."""
+    """Import the modules that register handlers. Returns a text for each that failed."""
     from importlib.metadata import entry_points  # 20 ms that only a runner needs
 
     problems = []

@@ -1,9 +1,9 @@
-"""`shell`: runs a command and keeps the end of what it says. Off unless the settings turn it on.
+"""The `shell` handler: runs a command and keeps the end of its output. Off by default.
 
-Whoever may submit tasks may then run anything as the worker's user, so it is a decision of the
-node's operator: `shell = true`. The command is a list and no shell reads it, unless asked for.
-It gets an environment of its own, without the worker's secrets, and when it ends, or is ended,
-everything that it started ends with it.
+With it, everybody who may submit tasks can run any command as the worker's user, so the operator
+of a node must set `shell = true`. The command is a list that no shell interprets, unless the param
+asks for a shell. It gets its own environment, without the worker's secrets. When it ends or is
+stopped, all processes that it started are killed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,27 @@ from drumline.handlers.registry import register
 from drumline.system.processes import MARK, kill_all
 from drumline.task import Task
 
-KEPT = 16 * 1024
-"""Bytes kept of each of the two outputs: the last ones, they say how it ended."""
-TAIL = 2000
-"""Characters of the output that an error shows."""
+OUTPUT_LIMIT = 16 * 1024
+"""Bytes kept of stdout and of stderr: the last ones, which usually tell how the command ended."""
+ERROR_OUTPUT_LIMIT = 2000
+"""Characters of the output in an error message."""
 GRACE = 0.5
-"""Seconds between TERM and KILL. The keeper waits longer than that for us."""
+"""Seconds between TERM and KILL; the keeper waits longer before it kills the runner."""
 SHELL = "/bin/sh"
-OURS = "DRUMLINE_SHELL_RUN"
-"""In the environment of all that a command starts, so that what left its group is found too."""
-PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", MARK)
+MARK_VARIABLE = "DRUMLINE_SHELL_RUN"
+"""Set for all processes of a command, to find also those that left its process group."""
+COPIED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    MARK,
+)
 
 Text = Annotated[str, Meta(min_length=1)]
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -49,16 +60,16 @@ class CommandFailed(DrumlineError):
 
 
 class ShellParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A command and the world it runs in."""
+    """A command, its directory and its environment."""
 
     command: Annotated[list[str], Meta(min_length=1)] | Text
-    """A list of words; or a text, which is cut into words as a shell would, but not run by one."""
+    """A list of words, or a text that is split into words like in a shell but not run by one."""
     shell: bool = False
-    """Have a shell run the text: pipes, variables, patterns."""
+    """Have a shell run the text, with pipes, variables and patterns."""
     cwd: Text | None = None
     env: dict[Variable, str] = msgspec.field(default_factory=dict)
     pass_env: tuple[Variable, ...] = ()
-    """Variables to hand on from the worker's environment: secrets that must not be stored."""
+    """Variables to copy from the worker's environment, such as secrets that must not be stored."""
     input: str = ""
     ok_codes: tuple[Annotated[int, Meta(ge=0, le=255)], ...] = (0,)
 
@@ -78,18 +89,18 @@ class ShellParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return words
 
     def environment(self, task: Task, mark: str) -> dict[str, str]:
-        made = {name: os.environ[name] for name in PASSED if name in os.environ}
+        variables = {name: os.environ[name] for name in COPIED_VARIABLES if name in os.environ}
         for name in self.pass_env:
             if name not in os.environ:
                 raise WrongUse(field="param.pass_env", reason=f"the worker has no variable {name}")
-            made[name] = os.environ[name]
+            variables[name] = os.environ[name]
         ids = {
             "DRUMLINE_TASK_ID": str(task.id),
             "DRUMLINE_ATTEMPT": str(task.attempt),
             "DRUMLINE_FENCE": str(task.fence),
             "DRUMLINE_TARGET_ID": task.target_id or "",
         }
-        return {**made, **self.env, **ids, OURS: mark}
+        return {**variables, **self.env, **ids, MARK_VARIABLE: mark}
 
 
 class Shell(Handler):
@@ -99,22 +110,22 @@ class Shell(Handler):
     param_type: ClassVar[Any] = ShellParam
 
     def process(self, task: Task) -> dict[str, Any]:
-        """Run a command; succeeds with its exit code, the end of its output and its time."""
+        """Run a command; returns its exit code, the end of its output and its duration."""
         try:
             param = msgspec.convert(task.param or {}, ShellParam)
         except msgspec.ValidationError as error:
             raise WrongUse(field="param", reason=str(error)) from None
         started = time.monotonic()
         mark = secrets.token_hex(8)
-        with _started(param, param.environment(task, mark), mark) as child:
-            out, err = _talk(child, param.input.encode(), mark)
+        with _run_process(param, param.environment(task, mark), mark) as child:
+            out, err = _communicate(child, param.input.encode(), mark)
         seconds = round(time.monotonic() - started, 3)
         code = child.returncode
         if code not in param.ok_codes:
-            what = f"signal {-code} ended it" if code < 0 else f"exit code {code}"
-            shown = (str(err).strip() or str(out).strip())[-TAIL:]
+            reason = f"signal {-code}" if code < 0 else f"exit code {code}"
+            shown = (str(err).strip() or str(out).strip())[-ERROR_OUTPUT_LIMIT:]
             raise CommandFailed(
-                what=f"the command failed: {what} after {seconds:g} s",
+                what=f"the command failed: {reason} after {seconds:g} s",
                 output=f"\n{shown}" if shown else "",
             )
         return {
@@ -126,8 +137,8 @@ class Shell(Handler):
         }
 
 
-class Tail:
-    """The last bytes of an output, and how many are missing before them."""
+class OutputTail:
+    """The last bytes of an output, and the number of bytes cut off before them."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -135,27 +146,27 @@ class Tail:
 
     def add(self, data: bytes) -> None:
         self._data += data
-        surplus = len(self._data) - KEPT
+        surplus = len(self._data) - OUTPUT_LIMIT
         if surplus > 0:
             del self._data[:surplus]
             self.cut += surplus
 
     def __str__(self) -> str:
-        """As text of at most as many bytes of JSON: a control character takes six of them."""
+        """As text that fits into the limit as JSON, where a control character takes six bytes."""
         text = self._data.decode(errors="replace")
-        while len(msgspec.json.encode(text)) > KEPT + 2:
+        while len(msgspec.json.encode(text)) > OUTPUT_LIMIT + 2:
             text = text[len(text) // 8 + 1 :]
         return text
 
 
 @contextmanager
-def _started(
+def _run_process(
     param: ShellParam, environment: dict[str, str], mark: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, in a group of its own; at the end nothing of it is left, whatever happened."""
+    """Start the command in its own process group; at the end, kill all that is left of it."""
     words = param.words()
     try:
-        with _asked_later() as asked:
+        with _delayed_stop() as raise_stop:
             child = subprocess.Popen(
                 words,
                 cwd=param.cwd,
@@ -168,45 +179,45 @@ def _started(
     except (OSError, ValueError) as error:
         raise WrongUse(reason=f"the command cannot be started: {error}") from None
     try:
-        asked()
+        raise_stop()
         yield child
     except BaseException:
-        # Asked to stop, or killed by a limit: let it clean up, but not for long.
+        # The task is stopped: let the command clean up, but not for long.
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             child.wait(GRACE)
         raise
     finally:
-        _end(child, mark)
+        _kill_and_close(child, mark)
 
 
 @contextmanager
-def _asked_later() -> Iterator[Callable[[], None]]:
-    """Put off an ask to stop: while a process is being started there is nobody yet to stop. What
-    is yielded lets it strike."""
-    struck: list[tuple[Any, ...]] = []
-    before = signal.signal(STOP_SIGNAL, lambda *details: struck.append(details))
+def _delayed_stop() -> Iterator[Callable[[], None]]:
+    """Delay a stop signal while the process is being started, or the process would not be known to
+    the cleanup. The yielded function raises the stop that came meanwhile."""
+    received: list[tuple[Any, ...]] = []
+    before = signal.signal(STOP_SIGNAL, lambda *details: received.append(details))
 
-    def strike() -> None:
-        if struck and callable(before):
-            before(*struck[0])
+    def raise_stop() -> None:
+        if received and callable(before):
+            before(*received[0])
 
     try:
-        yield strike
+        yield raise_stop
     finally:
         signal.signal(STOP_SIGNAL, before)
 
 
-def _kill_all_of(child: subprocess.Popen[bytes], mark: str) -> None:
+def _kill_processes(child: subprocess.Popen[bytes], mark: str) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    while strays := _carrying(mark, besides=child.pid):
-        kill_all(strays)
+    while others := _marked_processes(mark, besides=child.pid):
+        kill_all(others)
 
 
-def _end(child: subprocess.Popen[bytes], mark: str) -> None:
-    _kill_all_of(child, mark)
+def _kill_and_close(child: subprocess.Popen[bytes], mark: str) -> None:
+    _kill_processes(child, mark)
     child.wait()
     for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe is not None:
@@ -214,9 +225,9 @@ def _end(child: subprocess.Popen[bytes], mark: str) -> None:
                 pipe.close()
 
 
-def _carrying(mark: str, besides: int) -> list[int]:
-    """What a command started and moved out of its group. The dead have no environment."""
-    wanted, found = f"{OURS}={mark}".encode(), []
+def _marked_processes(mark: str, besides: int) -> list[int]:
+    """Processes of the command that have left its group. A zombie has no environment."""
+    wanted, found = f"{MARK_VARIABLE}={mark}".encode(), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != besides:
             with suppress(OSError):
@@ -225,9 +236,11 @@ def _carrying(mark: str, besides: int) -> list[int]:
     return found
 
 
-def _talk(child: subprocess.Popen[bytes], data: bytes, mark: str) -> tuple[Tail, Tail]:
-    """Write its input and read its output until it has ended and nothing is left to read."""
-    out, err = Tail(), Tail()
+def _communicate(
+    child: subprocess.Popen[bytes], data: bytes, mark: str
+) -> tuple[OutputTail, OutputTail]:
+    """Write the input and read the output, until the command has ended and all output is read."""
+    out, err = OutputTail(), OutputTail()
     end = os.pidfd_open(child.pid)
     try:
         with selectors.DefaultSelector() as ready:
@@ -240,12 +253,12 @@ def _talk(child: subprocess.Popen[bytes], data: bytes, mark: str) -> tuple[Tail,
                 ready.register(child.stdin, selectors.EVENT_WRITE)
             while ready.get_map():
                 for key, _ in ready.select():
-                    if isinstance(key.data, Tail):
+                    if isinstance(key.data, OutputTail):
                         if not _read(key.fd, key.data):
                             ready.unregister(key.fileobj)
                     elif key.fd == end:
-                        # What it left behind would go on to write, or just hold the pipes open.
-                        _kill_all_of(child, mark)
+                        # Processes left behind could go on writing, or keep the pipes open.
+                        _kill_processes(child, mark)
                         ready.unregister(end)
                     elif child.stdin is not None and not (data := _write(child.stdin, data)):
                         ready.unregister(child.stdin)
@@ -255,21 +268,21 @@ def _talk(child: subprocess.Popen[bytes], data: bytes, mark: str) -> tuple[Tail,
         os.close(end)
 
 
-def _read(pipe: int, tail: Tail) -> bool:
-    """Some of what there is. False at the end."""
+def _read(pipe: int, tail: OutputTail) -> bool:
+    """Read some of the output; False at its end."""
     data = os.read(pipe, 65536)
     tail.add(data)
     return bool(data)
 
 
 def _write(pipe: IO[bytes], data: bytes) -> bytes:
-    """Some of the input; what is left of it."""
+    """Write some of the input; returns the rest."""
     try:
         return data[os.write(pipe.fileno(), data[:65536]) :]
     except BlockingIOError:
         return data
     except BrokenPipeError:
-        return b""  # it does not want to hear more
+        return b""  # the command has closed its input
 
 
 def _is_on() -> bool:

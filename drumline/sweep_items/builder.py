@@ -1,7 +1,7 @@
-"""How the items of a sweep come to be indexed: streamed once, in chunks of any size.
+"""Builds the index of a source of items, which is read once, in chunks of any size.
 
-Building can be broken off anywhere: the parts are resumed at the last line known to be safe, and
-become visible by a rename, the index last.
+A build that is interrupted is resumed at the last line that is known to be on disk. The finished
+files become visible by a rename, the index last.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SYNC_EVERY = 64 << 20  # bytes that a crash of the machine may cost, at most
 
 
 class Builder:
-    """Takes the bytes of a source from `offset` on, in chunks of any size, until `finish`."""
+    """Reads the bytes of a source from `offset` on, in chunks of any size, until `finish`."""
 
     def __init__(
         self,
@@ -64,15 +64,15 @@ class Builder:
         self._recover()
 
     def restart(self) -> None:
-        """Begin anew: what an earlier builder left may be of another content."""
+        """Start again: the files of an earlier build may have another content."""
         os.ftruncate(self._index, 0)
         self._recover()
 
     def _recover(self) -> None:
-        """Go back to the last offset that the data bears out; what follows it may be torn.
+        """Go back to the last offset that matches the data; what follows may be incomplete.
 
-        What is cut off must be off the disk before anything new is written: else a second crash
-        could leave old offsets that speak of data which never got there.
+        The cut must be on disk before anything new is written. Otherwise a second crash could
+        leave old offsets that point to data which was never written.
         """
         header = HEADER.pack(MAGIC, self._every, 0, 0, 0)
         count = 0
@@ -96,8 +96,8 @@ class Builder:
         self.lines = (count - 1) * self._every
 
     def _ascending(self) -> int:
-        """How many offsets there are before the first that cannot be: a machine that crashes may
-        leave zeros in place of some and yet have written later ones."""
+        """The number of offsets before the first invalid one: after a crash of the machine some may
+        be zeros although later ones were written."""
         count, before = 0, -1
         while piece := os.pread(self._index, CHUNK, self._at(count)):
             offsets = array("Q", piece[: len(piece) // OFFSET.size * OFFSET.size])
@@ -115,7 +115,7 @@ class Builder:
         return HEADER.size + number * OFFSET.size
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes. A bad line is refused by its number, and nothing of the source kept."""
+        """Add the next bytes. An invalid line is refused by its number, and the files deleted."""
         self._check_text(chunk)
         pieces = chunk.split(b"\n")
         ends = len(pieces) - 1
@@ -145,7 +145,7 @@ class Builder:
     def _check_lengths(self, pieces: list[bytes]) -> None:
         begun = self.offset - self._line_start
         if self.lines == 0:
-            begun -= len(BOM)  # there may be one, and it is no part of the line
+            begun -= len(BOM)  # a BOM is not part of the line
         if max(begun + len(pieces[0]), max(map(len, pieces))) <= self._longest:
             return
         for number, piece in enumerate(pieces, self.lines + 1):
@@ -158,7 +158,7 @@ class Builder:
         raise WrongUse(field="items", reason=f"{reason}.")
 
     def _sync(self) -> None:
-        """The data first: an offset on disk must never speak of lines that are not."""
+        """The data first: an offset on disk must never point to data that is not."""
         if self._copy:
             os.fsync(self._data)
         _write_all(self._index, self._offsets.tobytes(), self._at(self._written))
@@ -167,7 +167,7 @@ class Builder:
         self._synced = self.offset
 
     def finish(self) -> Items:
-        """The source has ended: make it visible."""
+        """Complete the build at the end of the source, and make it visible."""
         self._check_text(b"", final=True)
         marked = os.pread(self._data, len(BOM), 0) == BOM
         ends_open = self.offset > self._line_start
@@ -197,17 +197,17 @@ class Builder:
         return Items(self._files.index, self._files.data if self._copy else self._path)
 
     def discard(self) -> None:
-        """Forget what was taken so far."""
+        """Delete what was built so far."""
         if self._copy:
             self._files.data_part.unlink(missing_ok=True)
         self._files.index_part.unlink(missing_ok=True)
         self._offsets = array("Q")
 
     def close(self) -> None:
-        """Stop here; another builder of this source can go on at the last offset written."""
+        """Stop; another builder of this source can resume at the last offset written."""
         if self._index >= 0:
             os.close(self._data)
-            os.close(self._index)  # and with it goes the lock
+            os.close(self._index)  # releases the lock as well
             self._index = -1
 
     def __enter__(self) -> Self:
@@ -216,7 +216,7 @@ class Builder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is not None:
-                self._sync()  # a broken connection: the next builder goes on from here
+                self._sync()  # after a broken connection the next builder resumes here
         finally:
             self.close()
 
@@ -228,7 +228,7 @@ def build(
     *,
     data: Path | None = None,
 ) -> Items:
-    """The indexed source; if need be it is built, by one process at a time.
+    """The indexed source. If it does not exist yet, one process at a time builds it.
 
     `source(offset)` gives the bytes from that offset on.
     """
@@ -236,7 +236,7 @@ def build(
     if items is not None:
         return items
     with Builder(cache, identity, data=data, wait=True) as builder:
-        items = open_items(cache, identity, data=data)  # built while we waited?
+        items = open_items(cache, identity, data=data)  # built during the wait?
         if items is not None:
             builder.discard()
             return items
@@ -246,7 +246,7 @@ def build(
 
 
 def index_file(cache: Path, path: Path) -> Items:
-    """A local file, where it is: only its index is written."""
+    """A local file. It is read in place; only its index is written."""
     try:
         identity = file_identity(path)
     except OSError as error:
@@ -264,7 +264,7 @@ def index_file(cache: Path, path: Path) -> Items:
 
 
 def _lock(path: Path, *, wait: bool) -> int:
-    """Open and lock. Who waited may hold a file that was renamed meanwhile: then once more."""
+    """Open and lock a file. If it was renamed while this process waited, open it again."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -1,9 +1,8 @@
-"""The items of a sweep, one a line: any of 10^10 lines is read with two seeks, none are held.
+"""The items of a sweep, one in each line: any of 10^10 lines is read with two seeks.
 
-A source (a list, a file, the body of a URL) is streamed once. What arrives is kept in a data file,
-unless it is a local file anyway, and the offset of every 256th line in an index beside it. Both are
-keyed by the identity of the content, so that a changed source is another source.
-`items_build` is how they come to be.
+A source (a list, a file, the body of a URL) is read once. Its content is stored in a data file,
+unless it is a local file, and the offset of every 256th line in an index file. Both are named by
+the identity of the content, so that a changed source is a different source. `builder` writes them.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ def files_of(cache: Path, identity: str) -> Files:
 
 
 def file_identity(path: Path) -> str:
-    """Another size or another time of change is another content."""
+    """A file with another size or modification time has another identity."""
     stat = path.stat()
     return f"file {path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
 
 
 def url_identity(url: str, *, etag: str = "", modified: str = "", length: str = "") -> str | None:
-    """From the answer's ETag, or else Last-Modified and Content-Length. None: not recognisable,
-    so that the caller must key it by something of its own, and fetch it whole each time."""
+    """From the response's ETag, or else from Last-Modified and Content-Length. None if the content
+    cannot be recognised: the caller then needs an identity of its own."""
     if etag:
         return f"url {url} etag {etag}"
     if modified and length:
@@ -61,12 +60,12 @@ def url_identity(url: str, *, etag: str = "", modified: str = "", length: str = 
 
 
 def lines(items: Iterable[str]) -> Iterator[bytes]:
-    """A list of items as the chunks of a source."""
-    yield BOM  # the reader drops one: without it, an item that begins with one would lose it
+    """The content of a source that holds these items, in chunks."""
+    yield BOM  # the reader drops the first BOM: this one, not that of an item
     chunk = bytearray()
     for number, item in enumerate(items, 1):
         if "\n" in item or item.endswith("\r"):
-            raise WrongUse(field="items", reason=f"item {number} has a line break in it.")
+            raise WrongUse(field="items", reason=f"item {number} contains a line break.")
         try:
             chunk += item.encode()
         except UnicodeEncodeError:
@@ -114,19 +113,19 @@ class Items:
         found: list[bytes] = []
         while start < stop:
             block, skip = divmod(start, self._every)
-            part = self._block(block)[skip : skip + stop - start]
-            found += part
-            start += len(part)
+            lines = self._block(block)[skip : skip + stop - start]
+            found += lines
+            start += len(lines)
         return [line.removesuffix(b"\r").decode() for line in found]
 
     def _block(self, number: int) -> list[bytes]:
-        """The lines between two offsets. Sweeps read forward, so the last block is kept."""
-        kept, block = self._last  # read once: another thread may replace it
-        if kept == number:
+        """The lines between two offsets. Sweeps read forward, so the last block is cached."""
+        cached, block = self._last  # read once: another thread may replace it
+        if cached == number:
             return block
         at = HEADER.size + number * OFFSET.size
         offsets = os.pread(self._index, _PAIR.size, at) + OFFSET.pack(self._size)
-        low, high = _PAIR.unpack_from(offsets)  # after the last offset comes the end of the data
+        low, high = _PAIR.unpack_from(offsets)  # the end of the data follows the last offset
         expected = min(self._every, self.total - number * self._every)
         block = os.pread(self._data, high - low, low).split(b"\n")[:expected]
         if len(block) != expected or not self._unchanged():
@@ -149,7 +148,7 @@ class Items:
 
 
 def open_items(cache: Path, identity: str, *, data: Path | None = None) -> Items | None:
-    """The indexed source, if it is complete. What is damaged counts as missing."""
+    """The indexed source if it is complete; None if it is missing or damaged."""
     files = files_of(cache, identity)
     try:
         return Items(files.index, data or files.data)
@@ -158,7 +157,7 @@ def open_items(cache: Path, identity: str, *, data: Path | None = None) -> Items
 
 
 def forget(cache: Path, identity: str) -> None:
-    """Free the disk space. Who has it open can go on reading."""
+    """Free the disk space. A process that has the source open can go on reading."""
     files = files_of(cache, identity)
     for path in (files.index, files.data, files.index_part, files.data_part):
         path.unlink(missing_ok=True)

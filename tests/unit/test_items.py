@@ -96,8 +96,8 @@ def test_a_list_comes_back_as_it_was(wanted: list[str]) -> None:
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ("two\nlines", "item 2 has a line break in it"),
-        ("carriage\r", "item 2 has a line break in it"),
+        ("two\nlines", "item 2 contains a line break"),
+        ("carriage\r", "item 2 contains a line break"),
         ("\ud800", "item 2 is not valid Unicode"),
     ],
 )

@@ -122,11 +122,13 @@ def test_what_cannot_be_recognised_is_compared_by_its_length(
         opened(ItemSource(server.url, None, first.identity, 5000), third)
 
 
-@pytest.mark.parametrize(("path", "says"), [("none", "answers 404"), ("elsewhere", "answers 302")])
+@pytest.mark.parametrize(
+    ("path", "message"), [("none", "returned 404"), ("elsewhere", "returned 302")]
+)
 def test_only_the_answer_itself_counts(
-    server: Server, tmp_path: Path, path: str, says: str
+    server: Server, tmp_path: Path, path: str, message: str
 ) -> None:
-    with pytest.raises(WrongUse, match=says):
+    with pytest.raises(WrongUse, match=message):
         opened(ItemSource(server.url + path, None), tmp_path)
 
 

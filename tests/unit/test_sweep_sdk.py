@@ -108,7 +108,7 @@ def test_what_is_no_sweep_is_refused() -> None:
         register_sweep(lambda: 3)  # type: ignore[arg-type, return-value]
     with pytest.raises(WrongUse, match="needs a name"):
         sweep(lambda item: None)  # type: ignore[arg-type]
-    with pytest.raises(WrongUse, match="no registered handler"):
+    with pytest.raises(WrongUse, match="not a registered handler"):
         run_sweep("nobody", 3)
     with pytest.raises(WrongUse, match="either a total or items"):
         run_sweep(Mail)

@@ -54,7 +54,7 @@ def test_a_sweep_is_created_and_shown_by_name_and_id(gateway: StubGateway) -> No
         ({"total": None}, "total: give either a total or items"),
         ({"items": "x"}, "total: give either a total or items"),
         ({"total": None, "items": []}, "total: give either"),
-        ({"total": None, "items": ["a\nb"]}, "items: item 1 has a line break"),
+        ({"total": None, "items": ["a\nb"]}, "items: item 1 contains a line break"),
         ({"total": None, "items": ["x" * 2_000_000]}, "items: a list of"),
         ({"rate": 0}, "rate"),
         ({"rate": -1.0}, "rate"),
