@@ -61,7 +61,7 @@ def shown(values: SlotValues = VALUES, **param: Any) -> SentRequest:
         ({"url": "ftp://h/"}, "url", "only http and https"),
         ({"url": "http://user:pw@h/"}, "url", "a user or password"),
         ({"url": "http://127.1/"}, "url", "not a dotted IPv4 address"),
-        ({"url": "http://{{run_id}}/"}, "url", "the path or the query only"),
+        ({"url": "http://{{run_id}}/"}, "url", "the path and the query only"),
         ({"url": "http://h/{{nope}}"}, "url", "'nope' is not a known name"),
         ({"url": URL, "colour": 1}, "colour", "unknown field"),
         ({"url": URL, "method": "FETCH"}, "method", "'FETCH' is not one of"),
@@ -90,7 +90,7 @@ def shown(values: SlotValues = VALUES, **param: Any) -> SentRequest:
         ({"url": URL, "body": 5}, "body", "expected str"),
         ({"url": URL, "body": "x" * 65_537}, "body", "length"),
         ({"url": URL, "body": '{"a": "{{nope}}"}'}, "body", "'nope'"),
-        ({"url": URL, "body": "\ud800"}, "body", "half a character"),
+        ({"url": URL, "body": "\ud800"}, "body", "half a surrogate pair"),
         (
             {"url": URL, "body": "{", "headers": {"content-type": "application/json"}},
             "body",

@@ -1,9 +1,9 @@
-"""Templates: `{{run_id}}` and its like in a URL, a header or a body.
+"""Templates: slots such as `{{run_id}}` in a URL, a header or a body.
 
-Parsed once, when a call is created: an unknown name, or a name where its value could change what
-the text *is* (the host of a URL, half of a JSON escape), is refused there, with its position.
-Rendered with each run's values, which are encoded for where they stand, so that no value can end a
-JSON string, a header line or a path segment. `{{{{` stands for a literal `{{`.
+A template is parsed once, when a call is created: an unknown name, or a slot whose value could
+change the structure of the text (the host of a URL, half of a JSON escape), is refused with its
+position. It is rendered for each run; values are encoded for their context, so that no value can
+end a JSON string, a header line or a path segment. `{{{{` is a literal `{{`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CALLBACK_TOKEN = "callback_token"  # noqa: S105  # a name, no token
 SLOT_NAMES = ("run_id", "job_id", "scheduled_time", "attempt", CALLBACK_URL, CALLBACK_TOKEN)
 
 SlotValue = str | int | None
-"""None: this run has no such thing. It is `null` as a JSON value and empty elsewhere."""
+"""None: the run has no such value. It is rendered as `null` in JSON and as nothing elsewhere."""
 SlotValues = Mapping[str, SlotValue]
 Encoder = Callable[[SlotValue], str]
 
 
 class TemplateContext(StrEnum):
-    """Where a template stands: it decides how values are encoded."""
+    """What a template is part of: it determines how values are encoded."""
 
     HEADER = "header"
     JSON = "json"
@@ -46,17 +46,17 @@ class BadTemplate(WrongUse):
 
 
 class MissingValue(WrongUse):
-    """{field} needs {name}, and this run has {value!r}: the path would lose a part"""
+    """{field} needs {name}, which is {value!r} in this run: the path would lose a segment"""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Text with slots. Without any it is a constant."""
+    """Text with slots; a constant if it has none."""
 
     parts: tuple[str, ...]
-    """Literals; the place of each slot is held by an empty one."""
+    """Literals; an empty string for each slot."""
     slots: tuple[tuple[int, str, Encoder], ...] = ()
-    """Which part, which name, and how its value is encoded there."""
+    """For each slot the index of its part, its name, and the encoder of its value."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -72,26 +72,26 @@ class Template:
 
 
 class UrlTemplate(NamedTuple):
-    """A URL: where it goes, which no run can change, and what it asks for there."""
+    """A URL: an origin that no run can change, and a template for the rest."""
 
     origin: str
-    """Scheme and authority, as they were written."""
+    """Scheme and authority, as written."""
     path: Template
-    """Path and query, ready to be sent."""
+    """Path and query, quoted as they are sent."""
 
 
-def parse_template(text: str, place: TemplateContext, field: str) -> Template:
-    """Check a template and cut it up; `field` is what an error calls it."""
+def parse_template(text: str, context: TemplateContext, field: str) -> Template:
+    """Parse a template; errors name it `field`."""
     tokens = _tokens(text, field)
-    if place is TemplateContext.JSON:
+    if context is TemplateContext.JSON:
         return _template(tokens, _json_encoders(text, tokens, field))
-    if place is TemplateContext.HEADER and (found := _CONTROL.search(text)):
+    if context is TemplateContext.HEADER and (found := _CONTROL.search(text)):
         _refuse(text, found.start(), field, "a header cannot contain a control character")
-    return _template(tokens, [_ENCODERS[place]] * len(tokens))
+    return _template(tokens, [_ENCODERS[context]] * len(tokens))
 
 
 def parse_url(text: str, field: str) -> UrlTemplate:
-    """Check the template of a URL: slots may stand in its path and in its query only."""
+    """Parse the template of a URL, which may have slots in its path and its query only."""
     tokens = _tokens(text, field)
     if found := _NOT_IN_URL.search(text):
         _refuse(text, found.start(), field, "a URL cannot contain this character")
@@ -100,10 +100,10 @@ def parse_url(text: str, field: str) -> UrlTemplate:
     match = _ORIGIN.match(text)
     for token in tokens:
         if token.is_slot and (match is None or token.position < match.end()):
-            reason = f"{{{{{token.text}}}}} may stand in the path or the query only"
+            reason = f"{{{{{token.text}}}}} is allowed in the path and the query only"
             _refuse(text, token.position, field, reason)
     if match is None or not match["authority"]:
-        _refuse(text, 0, field, "a URL begins with http:// or https:// and a host")
+        _refuse(text, 0, field, "a URL must begin with http:// or https:// and a host")
     if len(tokens[0].text) < match.end():
         _refuse(text, len(tokens[0].text), field, "a host cannot contain {{")
     tokens[0] = _Token(tokens[0].text[match.end() :], match.end(), False)
@@ -121,7 +121,7 @@ def parse_url(text: str, field: str) -> UrlTemplate:
 
 
 def looks_like_json(text: str) -> bool:
-    """Is this, whatever its slots come to, an object or a list in JSON?"""
+    """Whether the text is a JSON object or array, whatever the values of its slots."""
     start = text.lstrip(" \t\r\n")
     if not start.startswith(("{", "[")) or start.startswith("{{"):
         return False
@@ -132,14 +132,14 @@ def looks_like_json(text: str) -> bool:
     return True
 
 
-# --- cutting --------------------------------------------------------------------------------------
+# --- tokens ---------------------------------------------------------------------------------------
 
 _OPEN = re.compile(r"\{\{(?:\{\{|(?P<name>.*?)\}\})?", re.DOTALL)
 
 
 class _Token(NamedTuple):
     text: str
-    """What it stands for: a literal, or the name of a slot."""
+    """A literal, or the name of a slot."""
     position: int
     is_slot: bool
 
@@ -147,12 +147,12 @@ class _Token(NamedTuple):
 def _tokens(text: str, field: str) -> list[_Token]:
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # half a surrogate pair, which JSON can spell
-        _refuse(text, error.start, field, "this is half a character and cannot be sent")
-    return list(_cut(text, field)) or [_Token("", 0, False)]
+    except UnicodeEncodeError as error:  # a lone surrogate, which JSON can express
+        _refuse(text, error.start, field, "half a surrogate pair cannot be sent")
+    return list(_split(text, field)) or [_Token("", 0, False)]
 
 
-def _cut(text: str, field: str) -> Iterator[_Token]:
+def _split(text: str, field: str) -> Iterator[_Token]:
     end = 0
     for match in _OPEN.finditer(text):
         start = match.start()
@@ -168,7 +168,7 @@ def _cut(text: str, field: str) -> Iterator[_Token]:
             if name not in SLOT_NAMES:
                 shown = repr(name if len(name) <= 40 else name[:40] + "…")
                 known = ", ".join(SLOT_NAMES)
-                _refuse(text, start, field, f"{shown} is not a known name; these are: {known}")
+                _refuse(text, start, field, f"{shown} is not a known name; known are {known}")
             yield _Token(name, start, True)
     if end < len(text):
         yield _Token(text[end:], end, False)
@@ -197,7 +197,7 @@ def _refuse(text: str, position: int, field: str, reason: str) -> NoReturn:
     )
 
 
-# --- values, encoded ------------------------------------------------------------------------------
+# --- encoders -------------------------------------------------------------------------------------
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _NOT_IN_HEADER = re.compile(r"[^ -~]")
@@ -232,7 +232,7 @@ def _in_path(name: str, field: str) -> Encoder:
         if type(value) is int:
             return str(value)
         text = _in_text(value)
-        # Nothing, "." and ".." would turn /jobs/7/stop into /jobs//stop or /stop.
+        # An empty value, "." or ".." would turn /jobs/7/stop into /jobs//stop or /stop.
         if not text.strip("."):
             raise MissingValue(field=field, name=name, value=value)
         return quote(text, safe="")
@@ -264,11 +264,11 @@ _QUOTE_OR_ESCAPE = re.compile(r'"|\\.?', re.DOTALL)
 
 
 def _json_encoders(text: str, tokens: Sequence[_Token], field: str) -> list[Encoder]:
-    """How each slot is encoded: as a value of its own, or as part of a string.
+    """The encoder of each slot: as a JSON value, or as part of a string.
 
-    The proof that every rendering parses: `null` is accepted wherever any one value would be and
-    nowhere else, and `z` can neither be nor continue an escape. So if the text parses with these
-    two in its slots, it parses with whatever the values encode to.
+    Every rendering is valid JSON: `null` is valid exactly where any other value is, and `z` neither
+    is nor continues an escape. If the text parses with these two in its slots, it parses with
+    every value.
     """
     encoders: list[Encoder] = []
     sample: list[str] = []
@@ -284,7 +284,12 @@ def _json_encoders(text: str, tokens: Sequence[_Token], field: str) -> list[Enco
     try:
         json.loads("".join(sample), parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        _refuse(text, _back(error.pos, tokens, sample), field, f"this is not JSON: {error.msg}")
+        _refuse(
+            text,
+            _template_position(error.pos, tokens, sample),
+            field,
+            f"this is not JSON: {error.msg}",
+        )
     except (ValueError, RecursionError) as error:
         _refuse(text, 0, field, f"this is not JSON: {error}")
     return encoders
@@ -294,8 +299,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _back(position: int, tokens: Sequence[_Token], sample: Sequence[str]) -> int:
-    """Where a position in the sample is in the template."""
+def _template_position(position: int, tokens: Sequence[_Token], sample: Sequence[str]) -> int:
+    """The position in the template of a position in the sample."""
     for token, text in zip(tokens, sample, strict=True):
         if position < len(text):
             return token.position + (0 if token.is_slot else position)
