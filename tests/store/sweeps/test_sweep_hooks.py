@@ -80,7 +80,7 @@ def test_a_source_is_counted_before_it_is_cut(gateway: StubGateway, world: Sweep
     begin(gateway, total=None, items="/some/file", partitions=8)
     row = world.show("s")
     assert (row.state, row.total, world.parts("s")) == ("waiting", None, [])
-    with pytest.raises(Conflict, match="its items are not counted"):
+    with pytest.raises(Conflict, match="its items have not been counted"):
         gateway("sweep.rerun", sweep="s")
     world.hook("s", HookResult(total=5, identity="file 1"))
     row = world.show("s")
