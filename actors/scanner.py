@@ -19,7 +19,8 @@ from actors.dispatcher_connection import DispatcherConnection
 from actors.event_loop import EventLoop, Timer
 from drumline.config import Settings
 from drumline.domain.dispatch.stall import StallState, observe_scan
-from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE, node_partition_limit
+from drumline.domain.sweeps.definition import PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.partitioning import node_partition_limit
 from drumline.domain.task import DueTask
 from drumline.errors import StoreUnavailable
 from drumline.store import schema

@@ -38,7 +38,7 @@ import msgspec
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import TaskState
 from drumline.domain.sweeps.partition import HookParam
-from drumline.domain.sweeps.sweep import SweepState, check_extra_change
+from drumline.domain.sweeps.states import SweepState, check_extra_change
 from drumline.domain.task import BatchInfo, DueTask, TaskBody, encode_task_body
 from drumline.errors import WrongUse
 from drumline.handlers.base import (

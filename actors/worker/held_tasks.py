@@ -20,7 +20,7 @@ from drumline.config import Settings
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.release import FinishedRun, RetryLimits, RunEnd, RunOutcome
 from drumline.domain.states import ACQUIRED
-from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.definition import PARTITION_TARGET_TYPE
 from drumline.domain.task import DueTask
 from drumline.errors import DrumlineError
 from drumline.store.database import Database

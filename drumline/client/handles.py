@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from drumline.client.arguments import Moment, time_text
 from drumline.client.polling import poll
 from drumline.domain.states import FINISHED
-from drumline.domain.sweeps.sweep import ACTIVE
+from drumline.domain.sweeps.states import ACTIVE
 from drumline.errors import DrumlineError
 
 if TYPE_CHECKING:

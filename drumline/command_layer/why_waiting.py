@@ -12,7 +12,7 @@ from drumline.command_layer.base import Context
 from drumline.command_layer.fields import iso
 from drumline.domain.dispatch.status import QueueStatus
 from drumline.domain.states import DUE, Phase, TaskState
-from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.definition import PARTITION_TARGET_TYPE
 from drumline.errors import NotReachable
 
 if TYPE_CHECKING:

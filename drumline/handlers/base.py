@@ -17,7 +17,7 @@ from drumline.domain.policy import (
     Retry,
 )
 from drumline.domain.states import Cause
-from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.definition import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import WrongUse
 from drumline.task import Task
 

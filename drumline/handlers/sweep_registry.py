@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from drumline.domain.policy import DEFAULT_TIMEOUT, HandlerSpec, Retry, SweepTraits
+from drumline.domain.sweeps.definition import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.domain.sweeps.partition import HookParam, HookResult
-from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import WrongUse
 from drumline.handlers.base import (
     Handler,

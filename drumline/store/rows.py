@@ -24,7 +24,7 @@ from drumline.domain.states import (
     Phase,
     TaskState,
 )
-from drumline.domain.sweeps.sweep import SweepState
+from drumline.domain.sweeps.states import SweepState
 from drumline.store import tables
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from drumline.domain.states import (
     Phase,
     TaskState,
 )
-from drumline.domain.sweeps.sweep import SweepState
+from drumline.domain.sweeps.states import SweepState
 from drumline.store.columns import Blob, Choice, Document, Id, Name, Word, index_if_set, table, zero
 
 ANYONE = 0

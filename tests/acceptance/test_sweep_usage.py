@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
-from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.definition import PARTITION_TARGET_TYPE
 from tests.acceptance.terminal import Desk, Terminal, refuses
 
 PLAIN = HandlerSpec(PARTITION_TARGET_TYPE, "plain", sweep=SweepTraits())

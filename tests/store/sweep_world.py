@@ -6,8 +6,8 @@ import msgspec
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
 from drumline.domain.release import RunEnd, RunOutcome
+from drumline.domain.sweeps.definition import PARTITION_TARGET_TYPE
 from drumline.domain.sweeps.partition import Checkpoint, HookResult
-from drumline.domain.sweeps.sweep import PARTITION_TARGET_TYPE
 from drumline.store.rows import PartitionRow, SweepRow
 from drumline.store.sweep import partitions, sweeps
 from drumline.store.sweep.partitions import HeldPartition

@@ -11,23 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.domain.sweeps import sweep
-from drumline.domain.sweeps.sweep import (
+from drumline.domain.sweeps.definition import SweepDefinition
+from drumline.domain.sweeps.partitioning import (
+    node_partition_limit,
+    share_of_parallel,
+    share_of_rate,
+    split_into_partitions,
+)
+from drumline.domain.sweeps.progress import PartitionProgress, spent_budget_reason, sum_progress
+from drumline.domain.sweeps.states import (
     ACTIVE,
     ENDED,
     TRANSITIONS,
     Initiator,
-    PartitionProgress,
-    SweepDefinition,
     SweepState,
     check_extra_change,
-    check_transition,
-    node_partition_limit,
-    share_of_parallel,
-    share_of_rate,
-    spent_budget_reason,
-    split_into_partitions,
-    sum_progress,
+    check_sweep_transition,
+    state_after_start,
+    state_after_stop,
 )
 from drumline.errors import Conflict, WrongUse
 
@@ -40,7 +41,7 @@ def legal(by: Initiator, target: SweepState) -> set[SweepState]:
     found = set()
     for source in SweepState:
         try:
-            check_transition(source, target, by)
+            check_sweep_transition(source, target, by)
         except Conflict:
             continue
         found.add(source)
@@ -94,15 +95,15 @@ def test_nothing_leaves_an_end_and_everything_else_can_reach_one() -> None:
 
 
 def test_a_start_waits_where_the_handler_has_to_prepare() -> None:
-    assert sweep.state_after_start(S.CREATED, prepare=True) is S.WAITING
-    assert sweep.state_after_start(S.STOPPED, prepare=False) is S.RUNNING
+    assert state_after_start(S.CREATED, prepare=True) is S.WAITING
+    assert state_after_start(S.STOPPED, prepare=False) is S.RUNNING
 
 
 @pytest.mark.parametrize("source", sorted(ALL - {S.CREATED, S.STOPPED}))
 @pytest.mark.parametrize("prepare", [True, False])
 def test_a_wrong_start_says_what_is_wrong(source: SweepState, prepare: bool) -> None:
     with pytest.raises(Conflict) as refused:
-        sweep.state_after_start(source, prepare=prepare)
+        state_after_start(source, prepare=prepare)
     assert str(refused.value) == (
         f"The sweep is {source.value}: an operator may start it only from created or stopped."
     )
@@ -110,26 +111,26 @@ def test_a_wrong_start_says_what_is_wrong(source: SweepState, prepare: bool) -> 
 
 def test_the_handler_cannot_start_once_a_stop_is_asked() -> None:
     with pytest.raises(Conflict, match="is stopping: the handler may start it only from waiting"):
-        check_transition(S.STOPPING, S.RUNNING, Initiator.HANDLER)
+        check_sweep_transition(S.STOPPING, S.RUNNING, Initiator.HANDLER)
 
 
 def test_what_an_actor_may_never_do_is_said_so() -> None:
     with pytest.raises(Conflict, match="an operator may never call it finished"):
-        check_transition(S.RUNNING, S.FINISHED, Initiator.OPERATOR)
+        check_sweep_transition(S.RUNNING, S.FINISHED, Initiator.OPERATOR)
 
 
 @pytest.mark.parametrize("by", [Initiator.OPERATOR, Initiator.HANDLER])
 def test_a_stop_asked_twice_is_fine(by: Initiator) -> None:
-    first = sweep.state_after_stop(S.RUNNING, by, asked=False)
+    first = state_after_stop(S.RUNNING, by, asked=False)
     assert first is S.STOPPING
-    assert sweep.state_after_stop(first, by, asked=True) is S.STOPPING
-    assert sweep.state_after_stop(S.STOPPED, by, asked=True) is S.STOPPED
+    assert state_after_stop(first, by, asked=True) is S.STOPPING
+    assert state_after_stop(S.STOPPED, by, asked=True) is S.STOPPED
 
 
 @pytest.mark.parametrize("source", [S.CREATED, S.STOPPED, S.FINISHED, S.FAILED])
 def test_a_wrong_stop_says_what_is_wrong(source: SweepState) -> None:
     with pytest.raises(Conflict) as refused:
-        sweep.state_after_stop(source, Initiator.OPERATOR, asked=False)
+        state_after_stop(source, Initiator.OPERATOR, asked=False)
     assert str(refused.value) == (
         f"The sweep is {source.value}: an operator may stop it only from waiting or running."
     )
@@ -137,7 +138,7 @@ def test_a_wrong_stop_says_what_is_wrong(source: SweepState) -> None:
 
 def test_a_finished_sweep_cannot_be_stopped_even_if_a_stop_was_asked() -> None:
     with pytest.raises(Conflict):
-        sweep.state_after_stop(S.FINISHED, Initiator.OPERATOR, asked=True)
+        state_after_stop(S.FINISHED, Initiator.OPERATOR, asked=True)
 
 
 @given(
@@ -155,9 +156,9 @@ def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
         before = state
         try:
             if ask.startswith("start"):
-                state, asked = sweep.state_after_start(state, prepare="prepare" in ask), False
+                state, asked = state_after_start(state, prepare="prepare" in ask), False
             elif ask == "stop":
-                state, asked = sweep.state_after_stop(state, Initiator.OPERATOR, asked=asked), True
+                state, asked = state_after_stop(state, Initiator.OPERATOR, asked=asked), True
             else:
                 by, target = {
                     "handler start": (Initiator.HANDLER, S.RUNNING),
@@ -165,7 +166,7 @@ def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
                     "done": (Initiator.RUNNER, S.FINISHED),
                     "refuse": (Initiator.HANDLER, S.FAILED),
                 }[ask]
-                check_transition(state, target, by)
+                check_sweep_transition(state, target, by)
                 state = target
         except Conflict as refused:
             assert state is before

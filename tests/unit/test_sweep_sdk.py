@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from drumline import Item, Later, Preparation, Refused, Sweep, register_sweep, sweep
-from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.definition import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import Conflict, WrongUse
 from drumline.handlers import registry, sweep_hooks
 from drumline.handlers.base import Handler, handler_specs

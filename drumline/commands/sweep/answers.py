@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from drumline.command_layer import store
 from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.fields import from_json, iso
-from drumline.domain.sweeps.sweep import ENDED, PartitionProgress, SweepState, sum_progress
+from drumline.domain.sweeps.progress import PartitionProgress, sum_progress
+from drumline.domain.sweeps.states import ENDED, SweepState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

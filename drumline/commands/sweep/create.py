@@ -15,8 +15,7 @@ from drumline.command_layer.fields import Text128, as_json
 from drumline.commands.sweep.answers import SweepSummary, read_summary
 from drumline.commands.sweep.show import format_sweep
 from drumline.commands.sweep.watch import answer_or_follow
-from drumline.domain.sweeps.partition import MAX_EXTRA_BYTES
-from drumline.domain.sweeps.sweep import (
+from drumline.domain.sweeps.definition import (
     LARGEST_PARALLEL,
     LARGEST_PARTITIONS,
     LARGEST_RATE,
@@ -25,6 +24,7 @@ from drumline.domain.sweeps.sweep import (
     SMALLEST_RATE,
     SweepDefinition,
 )
+from drumline.domain.sweeps.partition import MAX_EXTRA_BYTES
 from drumline.errors import WrongUse
 
 if TYPE_CHECKING:

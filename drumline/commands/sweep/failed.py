@@ -13,7 +13,7 @@ from drumline.command_layer.answers import Answer, Moment
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.command_layer.fields import Limit, iso
 from drumline.commands.sweep.show import Key
-from drumline.domain.sweeps.sweep import LARGEST_TOTAL, LONGEST_NAME
+from drumline.domain.sweeps.definition import LARGEST_TOTAL, LONGEST_NAME
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx

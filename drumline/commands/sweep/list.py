@@ -11,7 +11,7 @@ from drumline.command_layer import store
 from drumline.command_layer.base import Context
 from drumline.command_layer.paging import PageQuery
 from drumline.commands.sweep.answers import SweepPage, SweepSummary, summarise_sweep
-from drumline.domain.sweeps.sweep import SweepState
+from drumline.domain.sweeps.states import SweepState
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx

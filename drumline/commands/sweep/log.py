@@ -14,7 +14,7 @@ from drumline.command_layer.base import Context
 from drumline.command_layer.fields import iso
 from drumline.command_layer.paging import PageQuery
 from drumline.commands.sweep.show import Key
-from drumline.domain.sweeps.sweep import LARGEST_TOTAL, LONGEST_NAME
+from drumline.domain.sweeps.definition import LARGEST_TOTAL, LONGEST_NAME
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx

@@ -11,7 +11,7 @@ from drumline.command_layer import store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, read_summary
 from drumline.commands.sweep.show import Key, format_sweep
-from drumline.domain.sweeps.sweep import LONGEST_NAME
+from drumline.domain.sweeps.definition import LONGEST_NAME
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx

@@ -14,14 +14,14 @@ from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, read_summary
 from drumline.commands.sweep.show import Key
 from drumline.commands.sweep.watch import answer_or_follow
-from drumline.domain.sweeps.sweep import (
+from drumline.domain.sweeps.definition import (
     LARGEST_PARTITIONS,
     LARGEST_TOTAL,
     LONGEST_NAME,
     check_name,
     check_parallel,
-    split_into_partitions,
 )
+from drumline.domain.sweeps.partitioning import split_into_partitions
 from drumline.errors import Conflict, WrongUse
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from drumline.cli import gateway, groups, option_types, output
 from drumline.command_layer import store
 from drumline.command_layer.base import Context, QueryCommand
 from drumline.commands.sweep.answers import SweepDetail, describe_sweep
-from drumline.domain.sweeps.sweep import LONGEST_NAME
+from drumline.domain.sweeps.definition import LONGEST_NAME
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx

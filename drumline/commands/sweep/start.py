@@ -12,7 +12,7 @@ from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, read_summary
 from drumline.commands.sweep.show import Key
 from drumline.commands.sweep.watch import answer_or_follow
-from drumline.domain.sweeps.sweep import LONGEST_NAME
+from drumline.domain.sweeps.definition import LONGEST_NAME
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx

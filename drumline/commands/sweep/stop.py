@@ -12,7 +12,8 @@ from drumline.command_layer import kills, store
 from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, summary_fields
 from drumline.commands.sweep.show import Key, format_sweep
-from drumline.domain.sweeps.sweep import LONGEST_NAME, Initiator
+from drumline.domain.sweeps.definition import LONGEST_NAME
+from drumline.domain.sweeps.states import Initiator
 
 if TYPE_CHECKING:
     from drumline.store.tx import Tx

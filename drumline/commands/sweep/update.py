@@ -13,14 +13,8 @@ from drumline.command_layer.base import ChangeCommand, Context
 from drumline.commands.sweep.answers import SweepSummary, read_summary
 from drumline.commands.sweep.create import ERRORS, PARALLEL, RATE, check_threads, extra_json
 from drumline.commands.sweep.show import Key, format_sweep
-from drumline.domain.sweeps.sweep import (
-    ACTIVE,
-    ENDED,
-    LONGEST_NAME,
-    check_errors,
-    check_parallel,
-    check_rate,
-)
+from drumline.domain.sweeps.definition import LONGEST_NAME, check_errors, check_parallel, check_rate
+from drumline.domain.sweeps.states import ACTIVE, ENDED
 from drumline.errors import Conflict, WrongUse
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import click
 from drumline.cli import gateway, groups, option_types, output, progress
 from drumline.cli.progress import ProgressReport
 from drumline.commands.sweep.show import format_sweep
-from drumline.domain.sweeps.sweep import ACTIVE, LONGEST_NAME
+from drumline.domain.sweeps.definition import LONGEST_NAME
+from drumline.domain.sweeps.states import ACTIVE
 
 
 @groups.sweep.command(

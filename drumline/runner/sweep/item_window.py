@@ -16,15 +16,15 @@ from typing import Any
 
 import msgspec
 
-from drumline.domain.sweeps import sweep as rules
 from drumline.domain.sweeps.partition import (
     Checkpoint,
     PartitionDirectives,
     PartitionInfo,
     PartitionResult,
 )
+from drumline.domain.sweeps.progress import spent_budget_reason
 from drumline.domain.sweeps.rate import Speed, TokenBucket, window_size
-from drumline.domain.sweeps.sweep import SweepState
+from drumline.domain.sweeps.states import SweepState, check_extra_change
 from drumline.domain.sweeps.window import CHECKPOINT_SECONDS, Window
 from drumline.handlers.sweep import RunningSweep, encode_extra
 from drumline.runner.sweep.data_log import DataLogBuffer
@@ -177,7 +177,7 @@ class ItemWindow(RunningSweep):
             return
         self._log.add(item, f"failed: {error}")
         told = self._directives
-        reason = rules.spent_budget_reason(
+        reason = spent_budget_reason(
             self._window.errors + told.other_errors, told.errors_at_start, told.budget
         )
         if reason is not None:
@@ -205,7 +205,7 @@ class ItemWindow(RunningSweep):
 
     def change_extra(self, value: Any) -> None:
         parallel = 1 if self.serial else max(2, self.parallel)
-        rules.check_extra_change(SweepState.RUNNING, parallel)
+        check_extra_change(SweepState.RUNNING, parallel)
         self._extra_of_running = encode_extra(value)
         self.extra = value
 

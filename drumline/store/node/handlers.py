@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from drumline.domain.policy import HandlerSpec
-from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.definition import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import AmbiguousHandler, UnknownHandler, WrongUse
 from drumline.store.tables import handler
 from drumline.store.tx import Tx

@@ -13,9 +13,9 @@ import msgspec
 from sqlalchemy import Select, bindparam, func, insert, select, update
 
 from drumline.domain.states import KeeperState
-from drumline.domain.sweeps import sweep as rules
 from drumline.domain.sweeps.partition import Checkpoint, PartitionDirectives, PartitionInfo
-from drumline.domain.sweeps.sweep import SweepState
+from drumline.domain.sweeps.partitioning import share_of_parallel, share_of_rate
+from drumline.domain.sweeps.states import SweepState
 from drumline.store.database import Database
 from drumline.store.rows import PartitionRow, SweepRow, read_first, read_one
 from drumline.store.sweep import sweeps
@@ -142,10 +142,10 @@ def _directives(tx: Tx, row: SweepRow, part: PartitionRow) -> PartitionDirective
     partitions = others.parts + 1
     parallel = row.parallel
     if parallel is not None:
-        parallel = max(1, rules.share_of_parallel(parallel, partitions, part.number))
+        parallel = max(1, share_of_parallel(parallel, partitions, part.number))
     return PartitionDirectives(
         stop=row.state != SweepState.RUNNING,
-        rate=rules.share_of_rate(row.rate, int(others.running) + 1),
+        rate=share_of_rate(row.rate, int(others.running) + 1),
         parallel=parallel,
         serial=row.parallel in (None, 1) and partitions == 1,
         budget=row.errors,

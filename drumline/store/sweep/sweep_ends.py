@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 from drumline.domain.release import FinishedRun, ReleaseDecision
 from drumline.domain.states import FINISHED, TaskState
 from drumline.domain.sweeps.partition import HookResult, PartitionResult
-from drumline.domain.sweeps.sweep import Initiator, SweepState
+from drumline.domain.sweeps.states import Initiator, SweepState
 from drumline.store.rows import PartitionRow, SweepRow, read_one
 from drumline.store.sweep import sweeps
 from drumline.store.tables import sweep, sweep_partition

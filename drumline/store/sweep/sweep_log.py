@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import delete, select
 
-from drumline.domain.sweeps.sweep import ACTIVE, ENDED
+from drumline.domain.sweeps.states import ACTIVE, ENDED
 from drumline.store.rows import FailedItemRow, LogLineRow, read_rows
 from drumline.store.tables import sweep, sweep_failed, sweep_log, sweep_partition
 from drumline.store.tx import Tx

@@ -15,15 +15,15 @@ from sqlalchemy import func, insert, select, update
 
 from drumline.domain.policy import HandlerSpec
 from drumline.domain.states import Cause, TaskState
-from drumline.domain.sweeps import sweep as rules
+from drumline.domain.sweeps.definition import HOOK_TARGET_TYPE, LARGEST_TOTAL, PARTITION_TARGET_TYPE
 from drumline.domain.sweeps.partition import HookParam, ItemSource
-from drumline.domain.sweeps.sweep import (
-    HOOK_TARGET_TYPE,
-    LARGEST_TOTAL,
-    PARTITION_TARGET_TYPE,
+from drumline.domain.sweeps.partitioning import split_into_partitions
+from drumline.domain.sweeps.states import (
     Initiator,
     SweepState,
-    split_into_partitions,
+    check_sweep_transition,
+    state_after_start,
+    state_after_stop,
 )
 from drumline.errors import Conflict, NotFound
 from drumline.store.admin import alarms
@@ -178,7 +178,7 @@ def unique_name(region: str, name: str) -> str:
 def start(tx: Tx, row: SweepRow, spec: HandlerSpec) -> SweepRow:
     """An operator's start: at once, or when what must be prepared is."""
     prepares = spec.sweep is not None and spec.sweep.prepares
-    target = rules.state_after_start(row.state, prepare=prepares or row.end_index is None)
+    target = state_after_start(row.state, prepare=prepares or row.end_index is None)
     if not row.checked:
         raise Conflict(
             reason=f"The create hook of sweep {row.id} has not agreed yet: try again in a moment."
@@ -228,7 +228,7 @@ def begin(tx: Tx, row: SweepRow, by: Initiator) -> SweepRow:
 
 def start_prepared(tx: Tx, row: SweepRow) -> SweepRow:
     """What was to be prepared is there: start it in the handler's name."""
-    rules.check_transition(row.state, SweepState.RUNNING, Initiator.HANDLER)
+    check_sweep_transition(row.state, SweepState.RUNNING, Initiator.HANDLER)
     if row.hook_task_id is not None or row.end_index is None:
         raise Conflict(reason=f"The prepare hook of sweep {row.id} is not done yet.")
     return begin(tx, row, Initiator.HANDLER)
@@ -236,7 +236,7 @@ def start_prepared(tx: Tx, row: SweepRow) -> SweepRow:
 
 def stop(tx: Tx, row: SweepRow, by: Initiator, reason: str, *, kill: bool = False) -> SweepRow:
     """Have it stop: no task of it starts any more, and those that run are asked to end."""
-    target = rules.state_after_stop(row.state, by, asked=row.stop_requested)
+    target = state_after_stop(row.state, by, asked=row.stop_requested)
     if target != row.state:
         row = move(tx, row, target, by, stop_requested=True, reason=reason[:REASON_LIMIT])
     _stop_tasks(tx, row, STOP_KILL if kill else STOP_CANCEL)
@@ -259,7 +259,7 @@ def conclude(tx: Tx, row: SweepRow) -> SweepRow:
 
 def move(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, **values: Any) -> SweepRow:
     """The one way from state to state."""
-    rules.check_transition(row.state, target, by)
+    check_sweep_transition(row.state, target, by)
     row = _change(tx, row, state=target, **values)
     if target in (SweepState.STOPPED, SweepState.FAILED):
         alarms.after_sweep(tx, row.region, row.id, row.name, row.reason)

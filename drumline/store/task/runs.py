@@ -24,7 +24,7 @@ from drumline.domain.release import (
     decide_release,
 )
 from drumline.domain.states import ACQUIRED, FINISHED, Phase, TaskState, check_transition
-from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.definition import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.domain.task import DueTask
 from drumline.errors import MoreRowsThanAsked
 from drumline.store.admin import alarms

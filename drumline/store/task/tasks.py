@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import insert, select, update
 
 from drumline.domain.states import DUE, FINISHED, HELD, Cause, Phase, TaskState, check_transition
-from drumline.domain.sweeps.sweep import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.definition import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
 from drumline.errors import Conflict, NotFound
 from drumline.store.batch import batches
 from drumline.store.batch.operations import fresh_start

@@ -6,12 +6,8 @@ from typing import Any
 import pytest
 
 from drumline.domain.release import RunEnd
-from drumline.domain.sweeps.sweep import (
-    HOOK_TARGET_TYPE,
-    PARTITION_TARGET_TYPE,
-    Initiator,
-    SweepState,
-)
+from drumline.domain.sweeps.definition import HOOK_TARGET_TYPE, PARTITION_TARGET_TYPE
+from drumline.domain.sweeps.states import Initiator, SweepState
 from drumline.errors import Conflict, DrumlineError, NotFound, WrongUse
 from drumline.store.sweep import sweeps
 from drumline.store.tables import STOP_KILL, task
@@ -213,5 +209,5 @@ def test_a_range_of_a_sweep_is_rerun_as_a_new_sweep(
         with pytest.raises(WrongUse, match="is not a range within 0 to 100"):
             fields = {"first": span[0], "end": span[1]}
             gateway("sweep.rerun", sweep="s", **{k: v for k, v in fields.items() if v is not None})
-    with pytest.raises(WrongUse, match="cannot be cut into 11 parts"):
+    with pytest.raises(WrongUse, match="cannot be cut into 11 partitions"):
         gateway("sweep.rerun", sweep="s", first=10, end=20, partitions=11)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from drumline.domain.release import RunEnd
 from drumline.domain.sweeps.partition import PartitionResult
-from drumline.domain.sweeps.sweep import SweepState
+from drumline.domain.sweeps.states import SweepState
 from drumline.errors import Conflict
 from drumline.store.sweep.partitions import HeldPartition
 from drumline.store.tables import sweep as sweep_table
