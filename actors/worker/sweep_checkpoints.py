@@ -62,7 +62,7 @@ class SweepCheckpoints:
         checkpoint = frame.checkpoint
         held = self.held_tasks.running.get(frame.task_id)
         if held is None:
-            reply(frames.CheckpointStored(frame.task_id, checkpoint.start, ours=False))
+            reply(frames.CheckpointStored(frame.task_id, checkpoint.start, held=False))
             return
         partition, database = self._held_partition(held), self.held_tasks.database
 
@@ -86,7 +86,7 @@ class SweepCheckpoints:
         def failed(error: Exception) -> None:
             log.error("Checkpoint could not be stored", action="checkpoint_failed",
                       task_id=frame.task_id, error=str(error))  # fmt: skip
-            reply(frames.CheckpointStored(frame.task_id, checkpoint.start, ours=True))
+            reply(frames.CheckpointStored(frame.task_id, checkpoint.start, held=True))
 
         self.held_tasks.database_thread.submit(
             lambda: partitions.checkpoint(database, partition, checkpoint), stored, failed

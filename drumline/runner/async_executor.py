@@ -97,7 +97,7 @@ class AsyncExecutor:
                 case CaptureStored() if frame.task_id in self.captures:
                     reply = self.captures.pop(frame.task_id)
                     if not reply.done():  # done if the task was cancelled while it waited
-                        reply.set_result(frame.ours)
+                        reply.set_result(frame.held)
 
     def _cancel(self, task_id: int) -> None:
         self.stop_requested.add(task_id)

@@ -42,11 +42,11 @@ class RunTasks(Frame, frozen=True):
 
 
 class CaptureStored(Frame, frozen=True):
-    """The change from build_param is committed. If not `ours`, the keeper no longer
+    """The change from build_param is committed. If not `held`, the keeper no longer
     holds the task and its handler must change nothing."""
 
     task_id: int
-    ours: bool
+    held: bool
 
 
 class CancelTask(Frame, frozen=True):
@@ -65,16 +65,16 @@ class PartitionOpened(Frame, frozen=True):
     """The partition to run, or None if the keeper does not hold its task any more."""
 
     task_id: int
-    part: PartitionInfo | None
+    partition: PartitionInfo | None
 
 
 class CheckpointStored(Frame, frozen=True):
     """A checkpoint is stored; `live` applies from now on. Without `live` it could not be
-    stored. If not `ours`, the keeper no longer holds the task and no item may start."""
+    stored. If not `held`, the keeper no longer holds the task and no item may start."""
 
     task_id: int
     start: int
-    ours: bool
+    held: bool
     directives: PartitionDirectives | None = None
 
 

@@ -153,9 +153,9 @@ class SyncExecutor:
             while self.replies:
                 frame = self.replies.popleft()
                 if isinstance(frame, PartitionOpened) and frame.task_id == task_id:
-                    if frame.part is None:
+                    if frame.partition is None:
                         raise RunLost
-                    return frame.part
+                    return frame.partition
             if not self._read():
                 raise RunLost
 
@@ -182,7 +182,7 @@ class SyncExecutor:
         while self.replies:
             frame = self.replies.popleft()
             if isinstance(frame, CaptureStored) and frame.task_id == task_id:
-                return frame.ours
+                return frame.held
         return None
 
     def _wait_for_reply(self) -> None:

@@ -1,4 +1,4 @@
-"""Handlers that a runner may meet: good, bad, and stubborn ones."""
+"""Handlers for the runner tests: well-behaved, failing, and hard to stop."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _waiting: list[asyncio.Event] = []
 
 @handler("t.gather")
 async def gather(task: Task) -> None:
-    """Ends when as many as `param` are here."""
+    """Ends when `param` tasks run at the same time."""
     here = asyncio.Event()
     _waiting.append(here)
     if len(_waiting) == task.param:
@@ -138,7 +138,7 @@ async def exits_in_subtask(task: Task) -> None:
 
 @handler("t.starts_children")
 def starts_children(task: Task) -> None:
-    """One in our group, one in a session of its own, one whose parent is gone as well."""
+    """Starts one process in the group, one in its own session, and one whose parent has ended."""
     children = [
         subprocess.Popen(SLEEPER).pid,
         subprocess.Popen(SLEEPER, start_new_session=True).pid,
@@ -167,7 +167,7 @@ def starts_daemon(task: Task) -> None:
 
 @handler("t.lists_descriptors")
 def lists_descriptors(task: Task) -> list[str]:
-    """What a program that we start has open, but for stdin, stdout and stderr."""
+    """The open files of a program that the task starts, without stdin, stdout and stderr."""
     # os.system and not subprocess, which closes everything anyway.
     os.system(f"ls -l /proc/self/fd > {task.param}")  # noqa: S605 - nothing from outside
     links = [line.split(maxsplit=10) for line in Path(task.param).read_text().splitlines()[1:]]

@@ -1,4 +1,4 @@
-"""Sweeps in a whole stack: handlers that mark each index in a file that outlives them."""
+"""A stack with sweep handlers that record each index in a file which survives their process."""
 
 import mmap
 import os
@@ -20,7 +20,7 @@ FOLDER = Path(os.environ["WITNESS"])
 MAPS = {}
 
 def marks(name):
-    """How often each index was handled, a byte each."""
+    """The number of times each index was processed, in one byte each."""
     if name not in MAPS:
         with open(FOLDER / name, "r+b") as file:
             MAPS[name] = mmap.mmap(file.fileno(), 0)
@@ -45,20 +45,20 @@ async def loop(item: Item):
 
 @sweep("w.slow", retries=0)
 def slow(item: Item):
-    """Takes a while, in a way that a thread can be struck in."""
+    """Takes some time, during which a thread can be interrupted."""
     time.sleep(0.02)
     marks(item.sweep_name)[item.index] += 1
 
 @sweep("w.thousandth", retries=1, delay=0)
 def thousandth(item: Item):
-    """Each 1,000th fails, until it is fixed."""
+    """Every 1,000th item fails, until the fault is fixed."""
     if item.index % 1000 == 999 and not (FOLDER / "fixed").exists():
         raise RuntimeError("it is a thousandth")
     marks(item.sweep_name)[item.index] += 1
 
 @sweep("w.stuck", timeout=0.3, retries=0)
 def stuck(item: Item):
-    """Index 3 can be struck; 5 cannot, for a while, unless its process is killed."""
+    """Index 3 can be interrupted; index 5 cannot, until its process is killed."""
     note(item.sweep_name, item.index)
     if item.index == 3:
         time.sleep(60)
@@ -78,7 +78,7 @@ def die(item: Item):
 
 @sweep("w.serial", retries=0)
 def serial(item: Item):
-    """Adds up what it has seen, in the sweep's own extra data."""
+    """Adds up the indexes in the sweep's extra data."""
     item.extra = {"sum": (item.extra or {}).get("sum", 0) + item.index}
     if item.index % 100 == 0:
         item.log(f"at {item.index}")
@@ -106,7 +106,7 @@ register_sweep(Prepared)
 
 
 class SweepStack(Stack):
-    """A stack with such handlers."""
+    """A stack with the handlers of this module."""
 
     def __init__(self, folder: Path, database_url: str = "", **settings: Any) -> None:
         super().__init__(database_url, handlers=HANDLERS, http_allow_loopback=True, **settings)
@@ -127,7 +127,7 @@ class SweepStack(Stack):
             return mmap.mmap(file.fileno(), 0)
 
     def notes(self, name: str) -> list[list[str]]:
-        """What was noted: the time in seconds, then words."""
+        """The recorded lines: the time in seconds, then words."""
         log = self.folder / f"{name}.log"
         return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -150,7 +150,7 @@ class SweepStack(Stack):
 
 
 def speed_between(stack: SweepStack, name: str, seconds: float) -> float:
-    """Items a second, by the witness, over so long."""
+    """Items a second, by the recorded indexes, over this time."""
     began, first = time.monotonic(), len(stack.notes(name))
     stack.wait_for(lambda: time.monotonic() - began >= seconds or None, seconds + 5, "time")
     return (len(stack.notes(name)) - first) / (time.monotonic() - began)

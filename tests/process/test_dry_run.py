@@ -1,4 +1,4 @@
-"""`batch submit --dry-run`: what would be done is shown, through the handler's own eyes."""
+"""`batch submit --dry-run` shows what the handler would change."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def untouched(stack: Stack) -> bool:
     return not (stack.home / "changed").exists() and not stack.call("batch.list")["batches"]
 
 
-def test_connectors_are_looked_at_and_left_alone(stack: Stack, connect: StandIn) -> None:
+def test_connectors_are_read_and_not_changed(stack: Stack, connect: StandIn) -> None:
     names = [f"dry-{number}" for number in range(8)]
     connect.seed("a", names)
     before = connect.configs("a")
@@ -94,7 +94,7 @@ def test_connectors_are_looked_at_and_left_alone(stack: Stack, connect: StandIn)
     assert untouched(stack)
 
 
-def test_people_read_before_and_after(stack: Stack) -> None:
+def test_the_text_output_shows_before_and_after(stack: Stack) -> None:
     file = targets(stack, {"target_id": "dark"}, {"target_id": "lit"})
     done = stack.run(
         "batch", "submit", "d", "--type", "lamp.on", "--targets", file, "--dry-run",
@@ -113,7 +113,7 @@ def test_people_read_before_and_after(stack: Stack) -> None:
     assert untouched(stack)
 
 
-def test_handler_that_fails_to_look_is_shown(stack: Stack) -> None:
+def test_an_error_of_the_handler_is_shown(stack: Stack) -> None:
     file = targets(stack, {"target_id": "broken"})
     done = stack.run(
         "batch", "submit", "d", "--type", "lamp.on", "--targets", file, "--dry-run", check=False
@@ -122,7 +122,7 @@ def test_handler_that_fails_to_look_is_shown(stack: Stack) -> None:
     assert "  error   RuntimeError: no such lamp" in done.stdout
 
 
-def test_handler_that_tells_nothing_is_only_checked(stack: Stack) -> None:
+def test_a_handler_without_build_param_is_only_checked(stack: Stack) -> None:
     done = stack.cli("batch", "submit", "d", "--type", "lamp.blink", "--count", "7000", "--dry-run")
     assert done == {
         "dry_run": True, "tasks": 7000, "type": "lamp.blink", "target_type": "lamp.blink",
@@ -131,7 +131,7 @@ def test_handler_that_tells_nothing_is_only_checked(stack: Stack) -> None:
     assert untouched(stack)
 
 
-def test_every_line_is_checked_and_a_wrong_one_named(stack: Stack) -> None:
+def test_every_target_is_checked_and_an_invalid_one_named(stack: Stack) -> None:
     lines: list[dict[str, object]] = [{"target_id": str(n)} for n in range(6000)]
     lines[5500]["param"] = {"replicas": 0}
     done = stack.run(
@@ -149,7 +149,7 @@ def test_unknown_type_is_refused(stack: Stack) -> None:
     assert "no.such" in done.stderr
 
 
-def test_look_that_takes_too_long_is_stopped(stack: Stack) -> None:
+def test_a_dry_run_that_takes_too_long_is_stopped(stack: Stack) -> None:
     file = targets(stack, {"target_id": "slow"})
     done = stack.run(
         "batch", "submit", "d", "--type", "lamp.on", "--targets", file, "--dry-run",

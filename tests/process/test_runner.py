@@ -121,7 +121,7 @@ def test_process_waits_until_what_was_captured_is_committed(keeper: Harness, nam
     for _ in range(20):  # it does not go on by itself
         keeper.until(lambda: True)
         assert not keeper.ended()
-    lane.send(CaptureStored(7, ours=True))
+    lane.send(CaptureStored(7, held=True))
     assert keeper.frame(RunEnded).text == '[{"az":"a"},{"az":"b"}]'
 
 
@@ -130,7 +130,7 @@ def test_a_task_that_is_no_longer_ours_is_not_processed(keeper: Harness, name: s
     lane = keeper.runner.sync if name == "captures" else keeper.runner.async_
     lane.send_tasks([due(7, name)])
     keeper.frame(StoreCapture)
-    lane.send(CaptureStored(7, ours=False))
+    lane.send(CaptureStored(7, held=False))
     ended = keeper.frame(RunEnded)
     assert (ended.ok, ended.text) == (False, "the task was acquired by another worker")
 
@@ -148,15 +148,15 @@ def test_a_task_that_waits_for_its_capture_can_be_stopped_and_the_pipe_stays_who
     assert keeper.frame(RunEnded, 1).stopped
     assert keeper.frame(RunEnded, 2).stopped
     # The answers come too late. They are nobody's: the next runs of the same tasks ask anew.
-    sync.send(CaptureStored(1, ours=False))
-    loops.send(CaptureStored(2, ours=False))
+    sync.send(CaptureStored(1, held=False))
+    loops.send(CaptureStored(2, held=False))
     keeper.frames.clear()
     sync.send_tasks([due(1, "captures", version=2)])
     loops.send_tasks([due(2, "captures_async", version=2)])
     keeper.frame(StoreCapture, 1)
     keeper.frame(StoreCapture, 2)
-    sync.send(CaptureStored(1, ours=True))
-    loops.send(CaptureStored(2, ours=True))
+    sync.send(CaptureStored(1, held=True))
+    loops.send(CaptureStored(2, held=True))
     assert keeper.frame(RunEnded, 1).ok
     assert keeper.frame(RunEnded, 2).ok
 

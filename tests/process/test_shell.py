@@ -1,4 +1,4 @@
-"""Commands in real workers: what is killed, and what is off."""
+"""The shell handler in real workers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_commands_of_a_batch_run_with_their_targets(stack: Stack) -> None:
     assert outputs == {"a\n", "b\n"}
 
 
-def test_failure_is_the_commands_words(stack: Stack) -> None:
+def test_a_failure_has_the_output_of_the_command(stack: Stack) -> None:
     task_id = stack.call("task.schedule", type="shell", param={"command": "ls /not/there"})[
         "task_id"
     ]
@@ -49,8 +49,8 @@ def test_failure_is_the_commands_words(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("manner", ["", "trap '' TERM; "], ids=["plain", "ignores TERM"])
-def test_timeout_kills_all_of_it(stack: Stack, tmp_path: Path, manner: str) -> None:
-    """Its children, and those that went into a session of their own."""
+def test_a_timeout_kills_the_whole_command(stack: Stack, tmp_path: Path, manner: str) -> None:
+    """Its children, and those that started their own session."""
     pids = [tmp_path / name for name in ("shell", "child", "daemon")]
     shell, child, daemon = pids
     script = (
@@ -66,13 +66,13 @@ def test_timeout_kills_all_of_it(stack: Stack, tmp_path: Path, manner: str) -> N
         assert is_gone(int(path.read_text())), path.name
 
 
-def test_wrong_parameter_is_refused_at_the_door(stack: Stack) -> None:
+def test_a_wrong_parameter_is_refused_at_submission(stack: Stack) -> None:
     done = stack.run("task", "schedule", "shell", "--param", '{"command": []}', check=False)
     assert done.returncode == 2
     assert "param.command" in done.stderr
 
 
-def test_it_is_not_there_unless_turned_on() -> None:
+def test_the_handler_is_off_by_default() -> None:
     with Stack(workers=1) as stack:
         done = stack.run("task", "schedule", "shell", "--param", '{"command": ["true"]}',
                          check=False)  # fmt: skip

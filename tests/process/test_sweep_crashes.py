@@ -1,4 +1,4 @@
-"""Sweeps whose runners, keepers and nodes are killed: every index is handled all the same.
+"""Sweeps whose runners, keepers and nodes are killed: every index is still processed.
 
 The long form (ten kills) runs with DRUMLINE_LONG_TESTS=1.
 """
@@ -17,8 +17,8 @@ from tests.mariadb import fresh_database
 from tests.process.sweep_stack import LONG, OVER, SweepStack
 
 
-def test_nothing_is_skipped_whoever_is_killed(tmp_path: Path) -> None:
-    """Runner, keeper and the whole node, again and again, in one sweep."""
+def test_no_index_is_skipped_when_processes_are_killed(tmp_path: Path) -> None:
+    """Kills runner, keeper and the whole node repeatedly during one sweep."""
     total, rate, rounds = (200_000, 10_000, 3) if LONG else (60_000, 3_000, 1)
     chance = random.Random(10)
     window = window_size(rate, 0.0, 1)
@@ -51,7 +51,7 @@ def test_nothing_is_skipped_whoever_is_killed(tmp_path: Path) -> None:
 
 
 def _kill(stack: SweepStack, what: str) -> None:
-    """Kill -9, and wait until it is so."""
+    """Kill with SIGKILL and wait for the end."""
     if what != "node":
         (task_id,) = [part["task_id"] for part in stack.sweep("survivor")["parts"]]
         keeper = stack.call("task.show", task_id=task_id)["owner"]
@@ -74,7 +74,7 @@ def _kill_node(stack: SweepStack) -> None:
     stack.wait_for(lambda: not stack.processes() or None, 10, "all to be dead")
 
 
-def test_partitions_spread_over_nodes_and_pass_on_when_one_dies(
+def test_partitions_spread_over_nodes_and_move_when_a_node_dies(
     mariadb_server_url: str, tmp_path: Path
 ) -> None:
     settings: dict[str, object] = {
@@ -89,7 +89,7 @@ def test_partitions_spread_over_nodes_and_pass_on_when_one_dies(
         one.create("wide", "w.slow", 4_000, partitions=4, parallel=4, rate=200)
 
         def nodes() -> dict[str, int]:
-            """How many partitions run on each node, by the owners of their tasks."""
+            """The number of partitions on each node, by the owners of their tasks."""
             tasks = [part["task_id"] for part in two.sweep("wide")["parts"] if part["running"]]
             keepers = [two.call("task.show", task_id=task_id)["keeper"] for task_id in tasks]
             workers = two.call("worker.list")["workers"]

@@ -1,4 +1,4 @@
-"""Sweeps from the outside: every index handled, at its rate, until it is told to stop.
+"""Sweeps in a whole stack: every index is processed, at the rate, until a stop.
 
 The long forms (10,000,000 indexes, a minute of rate) run with DRUMLINE_LONG_TESTS=1.
 """
@@ -50,7 +50,7 @@ def test_every_index_is_handled_exactly_once_in_flat_memory(stack: SweepStack) -
     assert max(memory) - min(memory) < total / 2**20 + 12, memory
 
 
-def test_ten_billion_start_stop_and_go_on_where_they_were(stack: SweepStack) -> None:
+def test_ten_billion_items_start_stop_and_resume(stack: SweepStack) -> None:
     stack.create("billions", "demo.sweep", 10**10)
     stack.wait_done("billions", 1_000_000)
     running = stack.sweep("billions")
@@ -95,8 +95,8 @@ def test_partitions_run_on_several_workers(stack: SweepStack) -> None:
     assert stack.marks("parts")[:] == b"\1" * 240
 
 
-def test_other_tasks_find_a_worker_whatever_sweeps_wait(stack: SweepStack) -> None:
-    """Four workers, of which sweeps may take three."""
+def test_sweeps_leave_a_worker_to_other_tasks(stack: SweepStack) -> None:
+    """Of four workers, sweeps may use three."""
     for n in range(6):
         stack.create(f"crowd-{n}", "w.slow", 1_000_000)
     stack.wait_for(
@@ -124,7 +124,7 @@ def _batch(stack: SweepStack) -> dict[str, Any] | None:
 # --- rate ----------------------------------------------------------------------------------------
 
 
-def test_the_rate_is_kept_and_followed_live(stack: SweepStack) -> None:
+def test_the_rate_holds_and_can_be_changed_while_running(stack: SweepStack) -> None:
     seconds = 60 if LONG else 5
     stack.create("rated", "w.note", 10**9, rate=500)
     stack.wait_for(lambda: len(stack.notes("rated")) > 100)
@@ -142,7 +142,7 @@ def test_the_rate_is_kept_and_followed_live(stack: SweepStack) -> None:
 
 
 def _times(stack: SweepStack, name: str, seconds: float) -> list[float]:
-    """When items ran, in the seconds that begin now."""
+    """The times at which items run in the next seconds."""
     began = time.time()
     stack.wait_for(lambda: time.time() > began + seconds + 0.1, seconds + 10, "time to pass")
     return [at for at in _all_times(stack, name) if began <= at < began + seconds]
@@ -155,7 +155,7 @@ def _all_times(stack: SweepStack, name: str) -> list[float]:
 # --- errors --------------------------------------------------------------------------------------
 
 
-def test_the_error_budget_stops_it_in_the_right_place(stack: SweepStack) -> None:
+def test_the_error_budget_stops_a_sweep_at_the_right_item(stack: SweepStack) -> None:
     (stack.folder / "fixed").unlink(missing_ok=True)
     stack.create("budget", "w.thousandth", 20_000, errors=10)
     stopped = stack.wait_state("budget", *OVER)
@@ -175,7 +175,7 @@ def test_the_error_budget_stops_it_in_the_right_place(stack: SweepStack) -> None
 
 @pytest.mark.parametrize("parallel", [1, 4])
 def test_an_item_that_hangs_fails_alone(stack: SweepStack, parallel: int) -> None:
-    """One that can be struck, and one for which the runner has to die."""
+    """One that can be interrupted, and one for which the runner is killed."""
     name = f"stuck-{parallel}"
     stack.create(name, "w.stuck", 20, parallel=parallel)
     finished = stack.wait_state(name, *OVER, deadline=40)
@@ -199,7 +199,7 @@ def test_an_item_that_kills_its_runner_stops_the_sweep(stack: SweepStack) -> Non
 # --- the handler's own words ---------------------------------------------------------------------
 
 
-def test_a_handler_stops_its_sweep_and_keeps_what_it_has_seen(stack: SweepStack) -> None:
+def test_a_handler_stops_its_sweep_and_keeps_its_extra_data(stack: SweepStack) -> None:
     (stack.folder / "go-on").unlink(missing_ok=True)
     stack.create("serial", "w.serial", 1000, parallel=1)
     stopped = stack.wait_state("serial", *OVER)
@@ -217,7 +217,7 @@ def test_a_handler_stops_its_sweep_and_keeps_what_it_has_seen(stack: SweepStack)
     assert "parallel 1" in stack.call("sweep.log", sweep="crowded")["lines"][0]["message"]
 
 
-def test_hooks_refuse_wait_and_break(stack: SweepStack) -> None:
+def test_hooks_refuse_delay_and_fail(stack: SweepStack) -> None:
     def begin(name: str, **extra: str) -> None:
         stack.create(name, "w.prepared", 10, extra=extra, start=False)
         made = stack.wait_for(
@@ -257,7 +257,7 @@ def test_hooks_refuse_wait_and_break(stack: SweepStack) -> None:
 # --- sources -------------------------------------------------------------------------------------
 
 
-def test_a_file_and_a_list_are_swept_line_by_line(stack: SweepStack, tmp_path: Path) -> None:
+def test_the_items_of_a_file_and_of_a_list_are_processed(stack: SweepStack, tmp_path: Path) -> None:
     file = tmp_path / "items.txt"
     file.write_text("".join(f"line-{n}\n" for n in range(5000)))
     stack.create("file", "w.note", items=str(file), partitions=2, rate=2500)
@@ -283,7 +283,7 @@ def test_a_file_and_a_list_are_swept_line_by_line(stack: SweepStack, tmp_path: P
 # --- operators -----------------------------------------------------------------------------------
 
 
-def test_of_two_operators_at_once_one_starts_it(stack: SweepStack) -> None:
+def test_of_two_concurrent_starts_one_succeeds(stack: SweepStack) -> None:
     stack.create("two", "w.slow", 10_000, start=False)
     for command, others in (("sweep.start", 3), ("sweep.stop", 0)):
         answers: list[str] = []

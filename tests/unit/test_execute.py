@@ -1,4 +1,4 @@
-"""What comes out of a run: a result, a wait, or an error in words that can be kept."""
+"""The outcome of a run: a result, a wait for a callback, or an error with a text."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def test_nothing_to_roll_back_commits_nothing() -> None:
         (Change("x" * CAPTURE_LIMIT, 1), f"{CAPTURE_LIMIT + 2} bytes of JSON"),
     ],
 )
-def test_a_capture_that_cannot_be_kept_is_refused_before_process(change: Any, words: str) -> None:
+def test_a_change_that_cannot_be_stored_is_refused_before_process(change: Any, words: str) -> None:
     with pytest.raises(WrongUse) as caught:
         captured(change)
     assert words in str(caught.value)
 
 
-def test_a_result_is_kept_as_json() -> None:
+def test_a_result_is_stored_as_json() -> None:
     assert encode_result(None) is None
     assert encode_result(False) == "false"
     assert encode_result({"a": (1, 2)}) == '{"a":[1,2]}'
@@ -91,21 +91,21 @@ def test_a_result_is_kept_as_json() -> None:
         ((n for n in range(3)), "does not fit into JSON"),
     ],
 )
-def test_a_result_that_cannot_be_kept_is_refused_clearly(value: object, words: str) -> None:
+def test_a_result_that_cannot_be_stored_is_refused(value: object, words: str) -> None:
     with pytest.raises(WrongUse) as caught:
         encode_result(value)
     assert "the handler's return value" in str(caught.value)
     assert words in str(caught.value)
 
 
-def test_a_result_that_contains_itself_is_refused_clearly() -> None:
+def test_a_result_that_contains_itself_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
     with pytest.raises(WrongUse, match="does not fit into JSON"):
         encode_result(value)
 
 
-def test_a_coroutine_in_the_sync_lane_is_an_error_and_not_a_true_answer() -> None:
+def test_a_coroutine_in_the_sync_executor_is_an_error_and_not_a_true_value() -> None:
     class Sneaky(Sync):
         def is_finished(self, task: Task) -> Any:
             return Async(self.target).is_finished(task)
@@ -124,7 +124,7 @@ def test_a_coroutine_in_the_sync_lane_is_an_error_and_not_a_true_answer() -> Non
 # --- what an operator sees -----------------------------------------------------------------------
 
 
-def test_an_error_is_told_first_and_explained_after() -> None:
+def test_the_text_of_an_error_has_its_message_first_and_then_the_traceback() -> None:
     try:
         raise ValueError("no good")
     except ValueError as error:
@@ -133,7 +133,7 @@ def test_an_error_is_told_first_and_explained_after() -> None:
     assert "test_execute.py" in text
 
 
-def test_wrong_use_is_told_without_a_traceback() -> None:
+def test_the_text_of_wrong_use_has_no_traceback() -> None:
     assert format_error(WrongUse(reason="write it so")) == "write it so"
 
 
@@ -153,7 +153,7 @@ class Mute(Exception):
     ],
     ids=["mute", "surrogates", "long", "wrong use", "exit"],
 )
-def test_every_error_has_a_text_that_can_be_sent_and_kept(error: BaseException) -> None:
+def test_every_error_has_a_text_that_can_be_sent_and_stored(error: BaseException) -> None:
     text = format_error(error)
     assert 0 < len(text.encode()) <= INFO_LIMIT
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(text)) == text
@@ -170,7 +170,7 @@ def test_a_task_shows_what_was_submitted_and_its_fence() -> None:
     assert (task.batch, task.before_update) == (None, None)
 
 
-def test_a_log_line_carries_the_ids_whatever_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_log_line_has_the_ids_of_its_task(capsys: pytest.CaptureFixture[str]) -> None:
     new_task().log("Half way.", done=5, left=object)
     line = msgspec.json.decode(capsys.readouterr().err)
     assert (line["event"], line["task_id"], line["done"]) == ("Half way.", 1, 5)
@@ -188,7 +188,7 @@ class Begins(Handler):
         return WaitForCallback(30, {"accepted": True})
 
 
-def test_a_run_that_only_began_waits_to_be_called_back() -> None:
+def test_a_run_can_wait_for_a_callback() -> None:
     registered = RegisteredHandler(handler_specs(Begins(), "o")[0], Begins())
     assert registered.spec.callbacks
     task = new_task()
@@ -197,13 +197,13 @@ def test_a_run_that_only_began_waits_to_be_called_back() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 31 * 86400, "5", None, True])
-def test_for_how_long_it_waits_is_a_number_of_seconds(seconds: Any) -> None:
+def test_the_callback_timeout_must_be_a_number_of_seconds(seconds: Any) -> None:
     registered = RegisteredHandler(handler_specs(Begins(), "o")[0], Begins())
     with pytest.raises(WrongUse, match="WaitForCallback"):
         unpack_result(WaitForCallback(seconds), new_task(), registered)
 
 
-def test_only_who_asks_for_callbacks_may_wait_and_no_rollback() -> None:
+def test_only_handlers_with_callbacks_may_wait_and_no_rollback() -> None:
     deaf = RegisteredHandler(handler_specs(Sync(Target()), "o")[0], Sync(Target()))
     with pytest.raises(WrongUse, match="callbacks=True"):
         unpack_result(WaitForCallback(30), new_task(), deaf)
@@ -212,7 +212,7 @@ def test_only_who_asks_for_callbacks_may_wait_and_no_rollback() -> None:
         unpack_result(WaitForCallback(30), new_task(status=TaskState.ROLLBACK_PENDING), registered)
 
 
-def test_an_error_may_say_that_no_retry_mends_it_and_what_is_to_be_kept() -> None:
+def test_an_error_can_forbid_retries_and_carry_a_result() -> None:
     failure = failure_details(NoRetry("there is no such account"))
     assert failure is not None and (failure.final, failure.cause, failure.result) == (
         True, None, None,

@@ -1,4 +1,4 @@
-"""Item sources: what is read is what was written, from a list, a file or a URL."""
+"""Indexed item sources: items are read back as they were written."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_line_may_be_as_long_as_allowed(tmp_path: Path) -> None:
 @example(wanted=["\ufeffa mark that belongs to the item"])
 @example(wanted=[""])
 @settings(deadline=None, max_examples=30)
-def test_a_list_comes_back_as_it_was(wanted: list[str]) -> None:
+def test_a_list_is_read_back_unchanged(wanted: list[str]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         build(Path(folder), "x", chunks_of(b"".join(lines(wanted)), [])) as found,
@@ -106,7 +106,7 @@ def test_a_list_item_that_is_not_a_line_is_refused(bad: str, says: str) -> None:
         list(lines(["fine", bad]))
 
 
-def test_a_file_is_indexed_where_it_is(tmp_path: Path) -> None:
+def test_a_file_is_indexed_in_place(tmp_path: Path) -> None:
     source, cache = tmp_path / "ids.txt", tmp_path / "cache"
     source.write_text("a\nb\nc\n")
     with index_file(cache, source) as found:
@@ -119,7 +119,7 @@ def test_a_file_is_indexed_where_it_is(tmp_path: Path) -> None:
     assert index.stat().st_mtime_ns == before  # it was used, not built again
 
 
-def test_a_changed_file_is_another_source(tmp_path: Path) -> None:
+def test_a_changed_file_is_a_different_source(tmp_path: Path) -> None:
     source, cache = tmp_path / "ids.txt", tmp_path / "cache"
     source.write_text("a\nb\nc\n")
     identity = file_identity(source)
@@ -132,7 +132,7 @@ def test_a_changed_file_is_another_source(tmp_path: Path) -> None:
         assert read_all(found) == ["x", "y", "z"]
 
 
-def test_a_file_changed_under_a_reader_is_noticed(tmp_path: Path) -> None:
+def test_a_file_that_changes_during_reading_is_detected(tmp_path: Path) -> None:
     source, cache = tmp_path / "ids.txt", tmp_path / "cache"
     source.write_text("".join(f"{n:06}\n" for n in range(1_000)))
     with index_file(cache, source) as found:
@@ -144,7 +144,7 @@ def test_a_file_changed_under_a_reader_is_noticed(tmp_path: Path) -> None:
             found.read(500, 501)
 
 
-def test_a_file_changed_while_it_is_indexed_is_noticed(tmp_path: Path) -> None:
+def test_a_file_that_changes_during_indexing_is_detected(tmp_path: Path) -> None:
     source, cache = tmp_path / "ids.txt", tmp_path / "cache"
     source.write_text("a\nb\n")
 
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_read_is_a_clear_error(tmp_path: Path) -> None:
         index_file(tmp_path / "cache", tmp_path)
 
 
-def test_what_is_forgotten_is_gone_but_who_reads_it_can_go_on(tmp_path: Path) -> None:
+def test_a_forgotten_source_is_deleted_but_open_readers_can_go_on(tmp_path: Path) -> None:
     with build(tmp_path, "x", lambda _: lines(["a", "b"])) as found:
         forget(tmp_path, "x")
         assert list(tmp_path.iterdir()) == []
@@ -174,7 +174,7 @@ def test_what_is_forgotten_is_gone_but_who_reads_it_can_go_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (0, 3), (2, 1), (2, 3)])
-def test_items_that_are_not_there_are_not_made_up(tmp_path: Path, start: int, stop: int) -> None:
+def test_items_past_the_end_are_an_error(tmp_path: Path, start: int, stop: int) -> None:
     with (
         build(tmp_path, "x", lambda _: lines(["a", "b"])) as found,
         pytest.raises(IndexError, match="of 2"),
@@ -182,7 +182,7 @@ def test_items_that_are_not_there_are_not_made_up(tmp_path: Path, start: int, st
         found.read(start, stop)
 
 
-def test_a_url_is_known_by_its_etag_or_by_time_and_length() -> None:
+def test_a_url_is_identified_by_its_etag_or_by_time_and_length() -> None:
     url = "https://example.com/ids"
     assert url_identity(url, etag='"1"') != url_identity(url, etag='"2"')
     assert url_identity(url, etag='"1"') != url_identity(url + "2", etag='"1"')
@@ -195,7 +195,7 @@ def test_a_url_is_known_by_its_etag_or_by_time_and_length() -> None:
     assert url_identity(url, modified="Mon") is None
 
 
-def test_a_large_source_is_neither_built_nor_read_in_memory(tmp_path: Path) -> None:
+def test_a_large_source_is_built_and_read_in_little_memory(tmp_path: Path) -> None:
     def source(_: int) -> Iterator[bytes]:
         for block in range(200):
             yield b"".join(

@@ -1,4 +1,4 @@
-"""Building an item source: it goes on where it broke off, names a bad line, and is done by one."""
+"""Builds of an item source: they are resumed, name an invalid line, and exclude each other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.item_sources import LINES, chunks_of, read_all
     sync_every=st.sampled_from([1, 50, 10**9]),
     damage=st.lists(st.sampled_from(["data", "index", "zeros", "none"]), min_size=4, max_size=4),
 )
-def test_a_build_that_breaks_off_goes_on_where_it_was(
+def test_an_interrupted_build_is_resumed(
     wanted: list[str],
     every: int,
     breaks: list[int],
@@ -38,7 +38,7 @@ def test_a_build_that_breaks_off_goes_on_where_it_was(
     sync_every: int,
     damage: list[str],
 ) -> None:
-    """Killed after some bytes, again and again, with torn files: the result is whole."""
+    """Interrupted repeatedly, with incomplete files: the result is complete."""
     content = b"".join(lines(wanted))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(builder, "SYNC_EVERY", sync_every)
@@ -62,7 +62,7 @@ def test_a_build_that_breaks_off_goes_on_where_it_was(
 
 
 def tear(cache: Path, how: str) -> None:
-    """What a crash of the machine may leave behind."""
+    """The files that a crash of the machine may leave behind."""
     (data,) = cache.glob("*.items.part")
     (index,) = cache.glob("*.index.part")
     if how == "data":
@@ -77,14 +77,14 @@ def tear(cache: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("hole", "data_left", "resumes_at"), [(None, 400, 400), (30, 400, 300), (None, 155, 150)]
 )
-def test_a_part_is_cut_back_to_what_its_data_bears_out(
+def test_an_index_is_cut_back_to_the_last_offset_that_matches_the_data(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     hole: int | None,
     data_left: int,
     resumes_at: int,
 ) -> None:
-    """Lines of 10 bytes. Some of the index, or of the data, did not get to the disk."""
+    """Lines of 10 bytes. Some of the index, or of the data, was not written to disk."""
     monkeypatch.setattr(builder, "CHUNK", 64)  # the index is read in several pieces
     with Builder(tmp_path, "x", every=1) as made:
         made.feed(b"".join(b"item %04d\n" % n for n in range(40)))
@@ -103,7 +103,7 @@ def test_a_part_is_cut_back_to_what_its_data_bears_out(
         assert (resumed.offset, resumed.lines) == (resumes_at, resumes_at // 10)
 
 
-def test_a_resumed_build_does_not_begin_again(tmp_path: Path) -> None:
+def test_a_resumed_build_does_not_start_again(tmp_path: Path) -> None:
     content = b"".join(b"item %d\n" % n for n in range(10_000))
     asked: list[int] = []
 
@@ -128,7 +128,7 @@ def test_a_resumed_build_does_not_begin_again(tmp_path: Path) -> None:
 
 
 def test_a_build_killed_at_any_moment_is_resumed(tmp_path: Path) -> None:
-    """A real process, ended by the kernel in the middle of its writes."""
+    """A real process, killed in the middle of its writes."""
     script = """
 import os, sys
 from pathlib import Path
@@ -167,7 +167,7 @@ os.kill(os.getpid(), 9)
         (b"\xef\xbb\xbf", "items: the source has no line."),
     ],
 )
-def test_a_bad_source_names_the_line_and_leaves_nothing(
+def test_an_invalid_source_is_refused_by_its_line_and_leaves_no_files(
     tmp_path: Path, content: bytes, says: str, cuts: list[int], every: int
 ) -> None:
     with pytest.raises(WrongUse) as refused, Builder(tmp_path, "x", every=every, longest=20) as b:
@@ -179,7 +179,7 @@ def test_a_bad_source_names_the_line_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("damage", ["index cut", "data cut", "data gone", "rubbish", "emptied"])
-def test_a_damaged_cache_counts_as_missing_and_is_built_again(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_cache_is_built_again(tmp_path: Path, damage: str) -> None:
     source = chunks_of(b"".join(b"%d\n" % n for n in range(1_000)), [])
     build(tmp_path, "x", source).close()
     (data,), (index,) = tmp_path.glob("*.items"), tmp_path.glob("*.index")

@@ -1,4 +1,4 @@
-"""What registers, what is refused and why, and what is still there when an import failed."""
+"""Registration of handlers: what is registered, refused, and found after a failed import."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from drumline.handlers.registry import Registry, handler, import_handlers, regis
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """A registry of this test's own."""
+    """An empty registry for this test."""
     fresh = Registry()
     monkeypatch.setattr(module, "registry", fresh)
     return fresh
@@ -68,7 +68,7 @@ def test_a_function_serves_the_target_type_and_the_type_of_its_name(fresh: Regis
     assert fresh["mail.send/mail.send"].handler.process is send
 
 
-def test_the_decorated_function_is_still_itself() -> None:
+def test_the_decorator_returns_the_function_itself() -> None:
     def send(task: Any) -> str:
         return f"sent {task}"
 
@@ -94,7 +94,7 @@ def test_one_class_can_serve_two_target_types(fresh: Registry) -> None:
     assert fresh["cache/switch.start"].handler is not fresh["database/switch.start"].handler
 
 
-def test_a_type_that_is_known_has_its_usual_timeout(fresh: Registry) -> None:
+def test_a_well_known_type_has_its_usual_timeout(fresh: Registry) -> None:
     handler("cdc_reset_gtid")(_nothing)
     assert fresh.manifest()[0].timeout == 480.0
 
@@ -120,7 +120,7 @@ def test_async_functions_partials_and_classes_run_in_the_loop(fresh: Registry) -
     assert [spec.is_async for spec in fresh.manifest()] == [True, True, True]
 
 
-def test_a_param_type_is_announced_as_a_schema(fresh: Registry) -> None:
+def test_a_param_type_becomes_a_schema_in_the_manifest(fresh: Registry) -> None:
     class Mail(msgspec.Struct):
         to: str
         copies: int = 0
@@ -206,7 +206,7 @@ class NotARetry(Bare):
         (lambda: handler("m")(lambda: None), ["<lambda>", "one argument"]),  # type: ignore[type-var]
     ],
 )
-def test_the_error_names_the_handler_and_what_is_wrong_with_it(
+def test_the_error_names_the_handler_and_the_reason(
     fresh: Registry, wrong: Callable[[], object], words: list[str]
 ) -> None:
     with pytest.raises(WrongUse) as caught:
@@ -221,7 +221,7 @@ def test_a_handler_without_a_target_type_is_refused(fresh: Registry) -> None:
         fresh.add(Switch(), "here")
 
 
-def test_two_handlers_for_one_key_are_refused_and_the_first_stays_whole(fresh: Registry) -> None:
+def test_a_second_handler_for_a_key_is_refused_and_the_first_stays(fresh: Registry) -> None:
     class Rival(Handler):
         types = ("switch.pause", "switch.stop")
 
@@ -251,7 +251,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 GOOD = 'from drumline import handler\n\n@handler("{0}")\ndef run(task): ...\n'
 
 
-def test_what_cannot_be_imported_is_reported_and_the_others_still_load(
+def test_modules_that_cannot_be_imported_are_reported_and_the_others_load(
     folder: Path, fresh: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [])
@@ -276,7 +276,7 @@ def test_what_cannot_be_imported_is_reported_and_the_others_still_load(
     assert [spec.type for spec in fresh.manifest()] == ["one.run", "two.run"]
 
 
-def test_entry_points_are_loaded_and_a_broken_one_hinders_no_other(
+def test_entry_points_are_loaded_even_if_one_is_broken(
     folder: Path, fresh: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "plugin.py").write_text(GOOD.format("plugin.run"))
@@ -293,8 +293,8 @@ def test_entry_points_are_loaded_and_a_broken_one_hinders_no_other(
     assert [spec.type for spec in fresh.manifest()] == ["plugin.run"]
 
 
-def test_the_demo_handlers_are_there_by_their_entry_point() -> None:
-    """In a process of its own: here they may have been imported before."""
+def test_the_demo_handlers_are_found_by_their_entry_point() -> None:
+    """In a new process: this one may have imported them before."""
     program = (
         "from drumline.handlers.registry import import_handlers, registry;"
         "assert import_handlers([]) == [];"

@@ -1,4 +1,4 @@
-"""Runs that wait for their place: they start in order, and none is lost or left waiting."""
+"""Queued runs of a job start in order, and none is lost or left waiting."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from tests.unit.firing_words import CONCURRENCY, MANUAL, OVERLAP, PENDING, QUEUE
         (FiringPolicies(concurrency_policy=CONCURRENCY.SKIP, max_concurrency=2), 1, (7,)),
     ],
 )
-def test_queued_runs_start_in_order_as_places_become_free(
+def test_queued_runs_start_in_order_as_slots_become_free(
     policies: FiringPolicies, active: int, expected: tuple[int, ...]
 ) -> None:
     assert startable_runs(policies, [ActiveRun(n) for n in range(active)], (7, 8, 9)) == expected
 
 
-def test_a_replacing_run_starts_when_the_replaced_have_really_ended() -> None:
+def test_a_replacing_run_starts_when_the_replaced_runs_have_ended() -> None:
     policies = FiringPolicies(OVERLAP.CANCEL_PREV)
     assert startable_runs(policies, [ActiveRun(1), ActiveRun(2, cancelling=True)], (7,)) == ()
     assert startable_runs(policies, [], (7,)) == (7,)
 
 
-def test_a_cancelled_run_that_ends_slowly_holds_only_its_own_place() -> None:
+def test_a_cancelled_run_that_ends_slowly_holds_only_its_own_slot() -> None:
     policies = FiringPolicies(max_concurrency=2)
     assert startable_runs(policies, [ActiveRun(1, cancelling=True)], (7, 8)) == (7,)
 

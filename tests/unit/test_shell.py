@@ -1,4 +1,4 @@
-"""The shell handler: what it runs, what it keeps, and that nothing of it is left."""
+"""The shell handler: what it runs, the output it keeps, and that no process is left."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def script(text: str, **param: Any) -> dict[str, Any]:
 
 
 def gone(pid: int, seconds: float = 5.0) -> bool:
-    """Is the process dead, or does it die in time?"""
+    """Whether the process is dead or ends in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -51,7 +51,7 @@ def gone(pid: int, seconds: float = 5.0) -> bool:
 
 @contextmanager
 def stopped_when(path: Path) -> Iterator[None]:
-    """Ask the handler to stop, as the keeper does, once a file has something in it."""
+    """Send the keeper's stop signal once a file is not empty."""
 
     def strike(*_: object) -> None:
         raise Stopped
@@ -72,13 +72,13 @@ def stopped_when(path: Path) -> Iterator[None]:
         signal.signal(STOP_SIGNAL, before)
 
 
-def test_words_are_passed_as_they_are() -> None:
+def test_words_are_passed_unchanged() -> None:
     result = shell(command=["printf", "%s|", "a b", "$HOME", "*"])
     assert result["stdout"] == "a b|$HOME|*|"
     assert (result["exit_code"], result["stderr"], result["cut"]) == (0, "", 0)
 
 
-def test_text_is_cut_into_words_and_no_shell_reads_it() -> None:
+def test_text_is_split_into_words_without_a_shell() -> None:
     assert shell(command="printf '%s|' 'a b' $HOME ; true")["stdout"] == "a b|$HOME|;|true|"
 
 
@@ -121,7 +121,7 @@ def test_end_of_the_output_is_kept_and_fits_into_a_result() -> None:
     assert len(msgspec.json.encode(noise)) < RESULT_LIMIT
 
 
-def test_failure_says_how_and_what() -> None:
+def test_a_failure_names_the_exit_code_and_the_output() -> None:
     with pytest.raises(CommandFailed, match=r"exit code 3 after .* s\nout of cheese$"):
         script("echo fine; echo out of cheese >&2; exit 3")
     with pytest.raises(CommandFailed, match="the command failed: signal 9"):
@@ -143,7 +143,7 @@ def test_failure_says_how_and_what() -> None:
         ({"command": ["true"], "comand": 1}, "comand"),
     ],
 )
-def test_wrong_parameter_is_named(param: dict[str, Any], words: str) -> None:
+def test_a_wrong_parameter_is_named_in_the_error(param: dict[str, Any], words: str) -> None:
     with pytest.raises(WrongUse, match=words):
         shell(**param)
 
@@ -156,7 +156,7 @@ def test_stop_ends_the_whole_group(tmp_path: Path) -> None:
     assert gone(int(pids.read_text()))
 
 
-def test_stop_lets_it_clean_up_but_not_for_long(tmp_path: Path) -> None:
+def test_a_stopped_command_has_a_short_time_to_clean_up(tmp_path: Path) -> None:
     ready, cleaned = tmp_path / "ready", tmp_path / "cleaned"
     text = f"trap 'echo done >{cleaned}; exit' TERM; echo 1 >{ready}; while :; do sleep 0.01; done"
     with stopped_when(ready), pytest.raises(Stopped):
@@ -172,7 +172,7 @@ def test_stop_lets_it_clean_up_but_not_for_long(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_what_left_its_group_ends_too_and_is_not_waited_for(tmp_path: Path) -> None:
+def test_processes_that_left_the_group_are_killed_and_not_waited_for(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     text = f"setsid sh -c 'echo $$ >{pid}; while :; do echo noise; done' & " + (
         f"while [ ! -s {pid} ]; do :; done; echo over"
@@ -183,7 +183,7 @@ def test_what_left_its_group_ends_too_and_is_not_waited_for(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("value", "there"), [(None, False), ("false", False), ("true", True)])
-def test_it_is_off_unless_the_settings_turn_it_on(value: str | None, there: bool) -> None:
+def test_the_handler_is_off_unless_the_settings_turn_it_on(value: str | None, there: bool) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "DRUMLINE_SHELL"}
     if value is not None:
         environment["DRUMLINE_SHELL"] = value

@@ -1,4 +1,4 @@
-"""Item sources as a runner opens them: a real file, a list, and a real server on this machine."""
+"""Item sources as a runner opens them: a file, a list, and a real HTTP server."""
 
 import os
 import threading
@@ -20,7 +20,7 @@ BODY = "".join(f"{line}\n" for line in LINES).encode()
 
 
 class Server:
-    """Serves one body; counts who asked for what."""
+    """Serves one body and records the requests."""
 
     def __init__(self) -> None:
         self.body = BODY
@@ -86,9 +86,7 @@ def test_a_url_is_fetched_once_and_read_by_index(server: Server, tmp_path: Path)
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_download_that_broke_off_is_gone_on_with(
-    server: Server, tmp_path: Path, ranges: bool
-) -> None:
+def test_a_download_that_broke_off_is_resumed(server: Server, tmp_path: Path, ranges: bool) -> None:
     server.ranges, server.breaks_at = ranges, 50_000
     with pytest.raises(WrongUse, match="cannot be fetched"):
         opened(ItemSource(server.url, None), tmp_path)
@@ -97,9 +95,7 @@ def test_a_download_that_broke_off_is_gone_on_with(
     assert any(asked.startswith("bytes=") for asked in server.asked)
 
 
-def test_another_content_is_not_taken_for_the_one_that_was_counted(
-    server: Server, tmp_path: Path
-) -> None:
+def test_content_that_is_not_what_was_counted_is_refused(server: Server, tmp_path: Path) -> None:
     first = opened(ItemSource(server.url, None), tmp_path)
     first.items.close()
     server.headers["ETag"] = '"two"'
@@ -107,7 +103,7 @@ def test_another_content_is_not_taken_for_the_one_that_was_counted(
         opened(ItemSource(server.url, None, first.identity, 5000), tmp_path)
 
 
-def test_what_cannot_be_recognised_is_compared_by_its_length(
+def test_content_without_an_identity_is_compared_by_its_length(
     server: Server, tmp_path: Path
 ) -> None:
     server.headers = {}
@@ -125,14 +121,14 @@ def test_what_cannot_be_recognised_is_compared_by_its_length(
 @pytest.mark.parametrize(
     ("path", "message"), [("none", "returned 404"), ("elsewhere", "returned 302")]
 )
-def test_only_the_answer_itself_counts(
+def test_redirects_and_errors_are_refused(
     server: Server, tmp_path: Path, path: str, message: str
 ) -> None:
     with pytest.raises(WrongUse, match=message):
         opened(ItemSource(server.url + path, None), tmp_path)
 
 
-def test_only_addresses_that_may_be_called_are(server: Server, tmp_path: Path) -> None:
+def test_the_address_rules_hold_for_sources(server: Server, tmp_path: Path) -> None:
     with pytest.raises(DrumlineError, match="loopback"):
         opened(ItemSource(server.url, None), tmp_path, loopback=False)
     assert server.asked == []
@@ -161,7 +157,7 @@ def test_lists_and_files(tmp_path: Path) -> None:
         opened(ItemSource(str(tmp_path / "none"), None), tmp_path)
 
 
-def test_what_was_cached_long_ago_is_let_go(tmp_path: Path) -> None:
+def test_old_cached_sources_are_deleted(tmp_path: Path) -> None:
     opened(ItemSource(None, ("a",)), tmp_path).items.close()
     old, *_, new = sorted((tmp_path / "items").iterdir())
     os.utime(old, (0, 0))

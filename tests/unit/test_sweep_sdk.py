@@ -14,13 +14,13 @@ from drumline.testing import SweepOutcome, run_sweep
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is registered here is forgotten afterwards."""
+    """An empty registry for this test."""
     monkeypatch.setattr(registry, "registry", registry.Registry())
     for module in ("drumline.testing", "drumline.handlers.sweep_registry"):
         monkeypatch.setattr(f"{module}.registry", registry.registry)
 
 
-def test_a_function_is_a_handler_in_three_lines() -> None:
+def test_a_decorated_function_is_a_handler() -> None:
     seen = []
 
     @sweep("mail.all", timeout=5, retries=3)
@@ -95,7 +95,7 @@ def test_a_class_has_hooks_a_log_and_extra_data() -> None:
         ({"prepare": lambda self, a, b: None}, "prepare must take one argument, the sweep"),
     ],
 )
-def test_what_a_handler_lacks_is_named(values: dict[str, Any], says: str) -> None:
+def test_the_error_names_what_a_handler_lacks(values: dict[str, Any], says: str) -> None:
     body = {"type": "t", "process": lambda self, item: None} | values
     made = type("Made", (Sweep,), {k: v for k, v in body.items() if v is not None})
     with pytest.raises(WrongUse, match=says):
@@ -103,7 +103,7 @@ def test_what_a_handler_lacks_is_named(values: dict[str, Any], says: str) -> Non
     assert registry.registry.manifest() == []
 
 
-def test_what_is_no_sweep_is_refused() -> None:
+def test_objects_that_are_not_sweep_handlers_are_refused() -> None:
     with pytest.raises(WrongUse, match=r"not a drumline\.Sweep"):
         register_sweep(lambda: 3)  # type: ignore[arg-type, return-value]
     with pytest.raises(WrongUse, match="needs a name"):

@@ -1,4 +1,4 @@
-"""Users' tests of their handlers: what they see is what production does."""
+"""`drumline.testing` runs a handler the way a worker does."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_decorated_function_has_its_registered_names(monkeypatch: pytest.Monke
         run("mail.fetch")
 
 
-def test_a_type_goes_by_its_name() -> None:
+def test_a_handler_can_be_named_by_its_type() -> None:
     assert run("demo.echo", [1, 2]).result == [1, 2]
     assert run(demo.echo, [1, 2]).result == [1, 2]
 
@@ -73,7 +73,7 @@ def test_an_async_handler_is_awaited() -> None:
     assert run(send, 3).result == 3
 
 
-def test_inside_a_running_loop_the_way_out_is_told() -> None:
+def test_inside_a_running_loop_the_error_says_what_to_do() -> None:
     async def send(task: Task) -> None: ...
 
     async def main() -> Any:
@@ -84,7 +84,7 @@ def test_inside_a_running_loop_the_way_out_is_told() -> None:
     assert asyncio.run(main()).ok
 
 
-def test_a_class_lives_its_whole_life_and_can_be_rolled_back() -> None:
+def test_a_class_goes_through_all_steps_and_can_be_rolled_back() -> None:
     zone = Zone()
     done = run(zone, {"az": "b"}, target_id="db-1")
     assert done.steps == ("build_param", "is_finished", "process")
@@ -97,7 +97,7 @@ def test_a_class_lives_its_whole_life_and_can_be_rolled_back() -> None:
     assert zone.state == {"db-1": "a"}
 
 
-def test_what_is_finished_is_seen_by_the_steps() -> None:
+def test_the_steps_show_that_a_task_was_finished_already() -> None:
     outcome = run(Zone, {"az": "a"}, target_id="db-1")
     assert outcome.steps == ("build_param", "is_finished")
     assert outcome.ok
@@ -118,7 +118,7 @@ def test_a_second_attempt_keeps_the_first_capture() -> None:
     assert again.before == {"az": "a"}
 
 
-def test_a_class_is_told_which_of_its_types_is_meant() -> None:
+def test_the_type_selects_one_of_a_class_handlers_types() -> None:
     assert run(Zone, {"az": "b"}, type="zone.clear").result["type"] == "zone.clear"
     with pytest.raises(WrongUse, match=r"does not serve type 'zone.drop', but zone.set, zone.cl"):
         run(Zone, type="zone.drop")
@@ -135,7 +135,7 @@ def test_param_and_result_go_through_json_as_in_production() -> None:
         run(lambda task: object())
 
 
-def test_errors_are_raised_or_kept_as_you_like() -> None:
+def test_errors_are_raised_or_returned() -> None:
     def fails(task: Task) -> None:
         raise LookupError("gone")
 
@@ -147,7 +147,7 @@ def test_errors_are_raised_or_kept_as_you_like() -> None:
     assert outcome.steps == ("is_finished", "process")
 
 
-def test_what_was_captured_before_an_error_is_seen() -> None:
+def test_the_outcome_has_the_capture_made_before_an_error() -> None:
     class Breaks(Zone):
         def process(self, task: Task) -> Any:
             raise RuntimeError("half done")
@@ -169,7 +169,7 @@ def test_a_handler_that_production_would_refuse_is_refused() -> None:
         run(Mixed)
 
 
-def test_the_batch_is_there_if_it_is_given() -> None:
+def test_the_task_has_the_batch_that_was_passed() -> None:
     def which(task: Task) -> Any:
         assert task.batch is not None
         return [task.batch.name, task.batch.extra_info, task.env, task.batch_id]

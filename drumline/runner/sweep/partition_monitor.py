@@ -109,7 +109,7 @@ class PartitionMonitor:
         for frame in frames:
             if isinstance(frame, CheckpointStored):
                 self.window.checkpoint_stored(frame.start, frame.directives)
-                if not frame.ours:
+                if not frame.held:
                     self.lost = True
                     self.window.close("another worker has acquired it")
 
