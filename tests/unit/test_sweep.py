@@ -115,7 +115,7 @@ def test_the_handler_cannot_start_once_a_stop_is_asked() -> None:
 
 
 def test_what_an_actor_may_never_do_is_said_so() -> None:
-    with pytest.raises(Conflict, match="an operator may never call it finished"):
+    with pytest.raises(Conflict, match="an operator may never mark it finished"):
         check_sweep_transition(S.RUNNING, S.FINISHED, Initiator.OPERATOR)
 
 

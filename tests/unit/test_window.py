@@ -169,9 +169,9 @@ def test_what_cannot_have_happened_is_refused() -> None:
         window.mark_done(15)
     with pytest.raises(ValueError, match="item 15 was never started"):
         window.mark_range_done(12, 16)
-    with pytest.raises(ValueError, match="start 12 was never asked"):
+    with pytest.raises(ValueError, match="start 12 was never in a checkpoint"):
         window.confirm_stored(12)
-    with pytest.raises(ValueError, match="item 10 is not among those taken"):
+    with pytest.raises(ValueError, match="item 10 is not taken"):
         window.give_back(10)
     assert (window.start, window.next, window.stored) == (11, 15, 10)
 

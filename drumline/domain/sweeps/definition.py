@@ -9,9 +9,9 @@ import msgspec
 from drumline.errors import WrongUse
 
 PARTITION_TARGET_TYPE = "sweep"
-"""The target type of the tasks that run a sweep's partitions. Their type is the handler's name."""
+"""The target type of tasks that run partitions; their type is the name of the handler."""
 HOOK_TARGET_TYPE = "sweep.hook"
-"""And of those that run its create and prepare hooks."""
+"""The target type of tasks that run the create and prepare hooks."""
 
 LONGEST_NAME = 128
 LARGEST_TOTAL = 2**63 - 1
@@ -22,26 +22,26 @@ LARGEST_PARTITIONS = 1_024
 
 
 class SweepDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator asks for. Refused on construction, naming the field that is wrong."""
+    """A sweep as an operator defines it. Invalid values are refused, with their field."""
 
     name: str
     type: str
     total: int | None = None
     items: str | None = None
-    """A file or URL with one item a line, instead of a total."""
+    """A file or URL with one item per line, instead of a total."""
     rate: float | None = None
-    """Items a second of the whole sweep; none means as fast as it goes."""
+    """Items per second of the whole sweep; None: no limit."""
     parallel: int | None = None
-    """Items at a time of the whole sweep; none leaves it to the runners."""
+    """Concurrent items of the whole sweep; None: the default of the runner."""
     errors: int | None = None
-    """The error budget; none means that errors never stop it."""
+    """The error budget; None: errors never stop the sweep."""
     partitions: int = 1
 
     def __post_init__(self) -> None:
         check_name(self.name)
         _check_text("type", self.type)
         if (self.total is None) == (self.items is None):
-            raise _wrong("total", "give either a total or items, one of the two")
+            raise _wrong("total", "give either a total or items, not both")
         if self.items is not None:
             _check_text("items", self.items)
         _check_count("total", self.total, 1, LARGEST_TOTAL)

@@ -1,4 +1,5 @@
-"""How a sweep is divided: its items, its rate and its parallel items over partitions and nodes."""
+"""The division of a sweep's items, rate and concurrency among its partitions, and of these among
+nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class PartitionRange(NamedTuple):
 
 
 def split_into_partitions(first: int, end: int, partitions: int) -> list[PartitionRange]:
-    """Cut [first, end) into contiguous parts whose sizes differ by one at most."""
+    """Split [first, end) into contiguous ranges whose sizes differ by at most one."""
     total = end - first
     if not 1 <= partitions <= total:
         reason = f"{total} items cannot be cut into {partitions} partitions."
@@ -26,15 +27,15 @@ def split_into_partitions(first: int, end: int, partitions: int) -> list[Partiti
 
 
 def share_of_rate(rate: float | None, running: int) -> float | None:
-    """What each of the partitions that run now may do of the sweep's rate."""
+    """The rate of each running partition."""
     return None if rate is None else rate / max(1, running)
 
 
 def share_of_parallel(parallel: int, partitions: int, number: int) -> int:
-    """How many items partition `number` may run at a time: the shares add up to the whole."""
+    """The number of concurrent items of partition `number`; the shares add up to `parallel`."""
     return parallel * (number + 1) // partitions - parallel * number // partitions
 
 
 def node_partition_limit(setting: int, running: int, live_nodes: int) -> int:
-    """How many sweeps one node may run: its even share, rounded up, and never more than set."""
+    """The number of partitions that one node may run: its even share, at most the setting."""
     return min(setting, -(-running // max(1, live_nodes)))

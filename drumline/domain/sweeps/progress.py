@@ -1,4 +1,4 @@
-"""The progress of a sweep: its error budget, its speed, and the time until it is finished."""
+"""The progress of a sweep: its error budget, its speed, and its remaining time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 
 def spent_budget_reason(errors: int, errors_at_start: int, budget: int | None) -> str | None:
-    """Why the sweep must stop, if its error budget is spent.
+    """The reason for which the sweep must stop, if its error budget is spent.
 
-    The count of errors is never set back. A resumed sweep gets its budget anew, so what counts is
-    what came since an operator last started it (`at_start` was the count then). Zero and one both
-    stop at the first error.
+    The error count is never reset. A restarted sweep has its whole budget again, so only errors
+    since the last start count. Budgets of zero and one both stop at the first error.
     """
     since = errors - errors_at_start
     if budget is None or since < max(1, budget):
@@ -19,11 +18,12 @@ def spent_budget_reason(errors: int, errors_at_start: int, budget: int | None) -
     return f"the error budget of {budget:,} is spent: {since:,} items failed since the start"
 
 
-MIN_SPEED = 1e-6  # items a second: a measured speed only ever comes near to zero
+MIN_SPEED = 1e-6
+"""Items per second; a lower speed counts as none, since a measured speed only approaches zero."""
 
 
 class PartitionProgress(NamedTuple):
-    """How far one partition is."""
+    """The progress of one partition."""
 
     first: int
     end: int
@@ -31,36 +31,37 @@ class PartitionProgress(NamedTuple):
     """Every item before this one is done."""
     errors: int
     speed: float
-    """Items a second; 0 if it is not running."""
+    """Items per second; 0 if the partition is not running."""
 
 
 class SweepProgress(NamedTuple):
-    """How far the sweep is: its partitions taken together."""
+    """The progress of the sweep: the sum of its partitions."""
 
     total: int
     done: int
     errors: int
     speed: float
     eta: float | None
-    """Seconds until it is finished; none if nothing moves."""
+    """Seconds until the sweep is finished; None if no partition progresses."""
 
 
 def sum_progress(partitions: Iterable[PartitionProgress]) -> SweepProgress:
-    """Add the partitions up.
+    """Add up the partitions.
 
-    All that is left at the speed of all is right as long as partitions wait for a runner; towards
-    the end the slowest one decides. The later of the two is the honest answer.
+    The remaining time is the larger of two estimates: all remaining items at the speed of all
+    running partitions, which holds while partitions wait for a runner, and that of the slowest
+    partition, which decides at the end.
     """
     total = done = errors = 0
     speed = slowest = 0.0
-    for part in partitions:
-        total += part.end - part.first
-        done += part.start - part.first
-        errors += part.errors
-        left = part.end - part.start
-        if left and part.speed > MIN_SPEED:
-            speed += part.speed
-            slowest = max(slowest, left / part.speed)
+    for partition in partitions:
+        total += partition.end - partition.first
+        done += partition.start - partition.first
+        errors += partition.errors
+        left = partition.end - partition.start
+        if left and partition.speed > MIN_SPEED:
+            speed += partition.speed
+            slowest = max(slowest, left / partition.speed)
     left = total - done
     eta: float | None = 0.0
     if left:

@@ -1,27 +1,32 @@
-"""How fast a sweep may go, how fast it goes, and how large its window is for that."""
+"""The rate limit of a sweep, its measured speed, and the window size for them."""
 
 from __future__ import annotations
 
 import math
 
-BURST_SECONDS = 0.1  # seconds: the lateness of its caller that a bucket makes up for
-SPEED_SPAN = 5.0  # seconds over which a speed is averaged
-WINDOW_SECONDS = 10  # a window holds what is done in this time
-LARGEST_WINDOW = 1_000_000  # without a rate: a byte each, and as much work to repeat after a crash
-SMALLEST_WINDOW = 16  # without a rate, before a speed is known
+BURST_SECONDS = 0.1
+"""How late a caller may be without losing tokens."""
+SPEED_SPAN = 5.0
+"""Seconds over which the speed is averaged."""
+WINDOW_SECONDS = 10
+"""A window holds the items of this period."""
+LARGEST_WINDOW = 1_000_000
+"""Without a rate. Each item takes a byte, and may run again after a crash."""
+SMALLEST_WINDOW = 16
+"""Without a rate, before a speed is measured."""
 
-# Seconds. Who sleeps for exactly `wait` must then be granted the token, or would spin: on a host
-# that has been up for 100 days, a float of its clock is coarse by 2 ns.
+# Seconds. A caller that sleeps for exactly seconds_until() must be granted the token afterwards, or
+# it would spin: the clock of a host that has been up for 100 days has a resolution of 2 ns.
 _ROUNDING = 1e-8
 
 
 class TokenBucket:
-    """Grants `rate` tokens a second; without a rate, all that is asked for.
+    """Grants `rate` tokens per second; without a rate, as many as are requested.
 
-    It holds one token and what a tenth of a second brings, no more. The one token is the one that
-    is waited for: a bucket that could hold nothing beside it would lose a little whenever the
-    caller wakes up late (at 5/s and 5 ms late, 2.5 %). The rest is small, so that 500/s stays
-    smooth and a sweep that was held up does not make up for it in one blow.
+    The bucket holds one token and those of a tenth of a second. The tenth of a second is needed
+    because callers wake up late: at 5 tokens per second and 5 ms of lateness, a bucket of one token
+    would lose 2.5 %. It is small, so that 500 per second stay smooth and a sweep that was delayed
+    does not catch up in one burst.
     """
 
     __slots__ = ("_at", "_depth", "_rate", "_slack", "_tokens")
@@ -36,7 +41,7 @@ class TokenBucket:
         return self._rate
 
     def take(self, now: float, wanted: int) -> int:
-        """How many of the wanted items may start now."""
+        """Take up to `wanted` tokens; the number of those granted."""
         if self._rate is None or wanted <= 0:
             return max(0, wanted)
         self._fill(now)
@@ -45,7 +50,7 @@ class TokenBucket:
         return granted
 
     def seconds_until(self, now: float, wanted: int = 1) -> float:
-        """Seconds until that many tokens are there, or as many as the bucket holds."""
+        """Seconds until that many tokens are available, or a full bucket if it holds fewer."""
         if self._rate is None:
             return 0.0
         self._fill(now)
@@ -53,13 +58,13 @@ class TokenBucket:
         return missing / self._rate if missing > self._slack else 0.0
 
     def set_rate(self, rate: float | None, now: float) -> None:
-        """From now on this rate: what the old one has brought stays, as far as there is room."""
+        """Change the rate. Tokens that were earned stay, up to the new depth."""
         self._fill(now)
         self._set(rate)
 
     def _set(self, rate: float | None) -> None:
         if rate is not None and not 0 < rate < math.inf:
-            raise ValueError(f"a rate is above zero and finite, not {rate}")
+            raise ValueError(f"a rate must be above zero and finite, not {rate}")
         self._rate = rate
         self._depth = 1.0 + (rate or 0.0) * BURST_SECONDS
         self._slack = 1e-9 + (rate or 0.0) * _ROUNDING
@@ -74,7 +79,7 @@ class TokenBucket:
 
 
 class Speed:
-    """Items a second, measured: the mean since the start, later of about the last five seconds."""
+    """Measured items per second: the mean since the start, or of about the last five seconds."""
 
     __slots__ = ("_at", "_done", "_since", "_span", "_speed")
 
@@ -89,7 +94,7 @@ class Speed:
         return self._speed
 
     def measure(self, now: float, done: int) -> float:
-        """So many are done by now, in all."""
+        """Add a measurement: `done` items in total at the time `now`."""
         passed = now - self._at
         if passed > 0:
             sample = (done - self._done) / passed
@@ -101,11 +106,11 @@ class Speed:
 
 
 def window_size(rate: float | None, speed: float, parallel: int) -> int:
-    """How many items a window holds: ten seconds' worth.
+    """How many items a window holds: those of ten seconds.
 
-    Without a rate it follows the measured speed, and is never smaller than two rounds of what may
-    run in parallel: items that take longer than ten seconds would shrink the window, the window
-    would slow the sweep down, and that would shrink the window again.
+    Without a rate the size follows the measured speed, but is at least twice the number of
+    concurrent items. Otherwise items that take longer than ten seconds would shrink the window,
+    which would slow the sweep down, which would shrink the window again.
     """
     if rate is not None:
         return max(1, math.ceil(rate * WINDOW_SECONDS))

@@ -9,23 +9,23 @@ from drumline.errors import Conflict
 
 
 class SweepState(StrEnum):
-    """Where a sweep is. Each comment says who moves it out."""
+    """The state of a sweep. Each comment names what moves the sweep on."""
 
     CREATED = "created"  # an operator starts it, or its create hook refuses it
-    WAITING = "waiting"  # its prepare hook ends, the handler starts it, or anyone stops it
-    RUNNING = "running"  # its last partition finishes, or anyone stops it
-    STOPPING = "stopping"  # its last running partition has stopped
+    WAITING = "waiting"  # the prepare hook ends, the handler starts it, or it is stopped
+    RUNNING = "running"  # the last partition finishes, or it is stopped
+    STOPPING = "stopping"  # the last running partition stops
     STOPPED = "stopped"  # an operator starts it again
-    FINISHED = "finished"  # nobody
-    FAILED = "failed"  # nobody
+    FINISHED = "finished"  # final
+    FAILED = "failed"  # final
 
 
 class Initiator(StrEnum):
-    """Who asks for a move."""
+    """The initiator of a transition."""
 
     OPERATOR = "operator"
-    HANDLER = "handler"  # the user's code: hooks, and items that start or stop their own sweep
-    RUNNER = "runner"  # Drumline's: a partition ended, a hook broke, the error budget is spent
+    HANDLER = "handler"  # users' code: hooks, and items that stop their own sweep
+    RUNNER = "runner"  # Drumline: a partition ended, a hook failed, the error budget is spent
 
 
 S = SweepState
@@ -48,8 +48,8 @@ TRANSITIONS: Mapping[Initiator, Mapping[SweepState, frozenset[SweepState]]] = {
         S.STOPPING: frozenset({S.STOPPED, S.FINISHED}),
     },
 }
-"""A stop always goes through stopping; where nothing runs, stopped follows in the same transaction.
-Waiting or running goes to stopped at once only if the start failed."""
+"""A stop always leads through stopping; if no partition runs, stopped follows in the same
+transaction. Only a failed start leads from waiting or running to stopped directly."""
 
 ACTIVE = frozenset({S.WAITING, S.RUNNING, S.STOPPING})
 ENDED = frozenset({S.FINISHED, S.FAILED})
@@ -59,14 +59,14 @@ _VERBS = {
     S.WAITING: "start it",
     S.RUNNING: "start it",
     S.STOPPING: "stop it",
-    S.STOPPED: "call it stopped",
-    S.FINISHED: "call it finished",
+    S.STOPPED: "mark it stopped",
+    S.FINISHED: "mark it finished",
     S.FAILED: "refuse it",
 }
 
 
 def check_sweep_transition(source: SweepState, target: SweepState, by: Initiator) -> None:
-    """Refuse a move that the table does not have, and say from where it would be legal."""
+    """Refuse a transition that is not in the table, and name the states that allow it."""
     table = TRANSITIONS[by]
     if target in table.get(source, ()):
         return
@@ -78,17 +78,17 @@ def check_sweep_transition(source: SweepState, target: SweepState, by: Initiator
 
 
 def state_after_start(source: SweepState, *, prepare: bool) -> SweepState:
-    """What an operator's start makes of it: it waits where the handler has to prepare first."""
+    """The state after an operator's start: waiting if the handler has a prepare hook."""
     target = S.WAITING if prepare else S.RUNNING
     check_sweep_transition(source, target, Initiator.OPERATOR)
     return target
 
 
 def state_after_stop(source: SweepState, by: Initiator, *, asked: bool) -> SweepState:
-    """What a stop makes of it. Asked twice is fine, also when the first has already been done.
+    """The state after a stop. A repeated stop is allowed, also once the sweep has stopped.
 
-    `asked` says whether a stop was asked since the last start: a sweep that stopped by itself has
-    nothing to stop.
+    `asked`: a stop was requested since the last start. A sweep that stopped by itself cannot be
+    stopped.
     """
     if source is S.STOPPING or (source is S.STOPPED and asked):
         return source
@@ -97,7 +97,7 @@ def state_after_stop(source: SweepState, by: Initiator, *, asked: bool) -> Sweep
 
 
 def check_extra_change(source: SweepState, parallel: int | None) -> None:
-    """The handler changes its extra data while waiting, or while only one item runs at a time."""
+    """Allow the handler to change its extra data only if no second item runs at the same time."""
     if source is S.WAITING or (source is S.RUNNING and parallel == 1):
         return
     state = "running in parallel" if source is S.RUNNING else source.value
