@@ -1,0 +1,1 @@
+"""Chaos runs: a node under a mixed workload and injected faults, and a checker of what happened."""
