@@ -94,7 +94,7 @@ class FaultInjected(Record, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class TaskRow(msgspec.Struct, frozen=True):
+class FinalTask(msgspec.Struct, frozen=True):
     """A task in the database at the end of the run."""
 
     id: int
@@ -117,7 +117,7 @@ class Waiting(Record, frozen=True, kw_only=True):
 class Snapshot(Record, frozen=True, kw_only=True):
     """The database after the run, once no task is unfinished or the deadline has passed."""
 
-    tasks: tuple[TaskRow, ...]
+    tasks: tuple[FinalTask, ...]
     wrong_counters: dict[int, str]
     """Batches whose counters differ from their tasks."""
     finished_sweeps: dict[int, int]

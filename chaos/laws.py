@@ -15,6 +15,7 @@ from chaos.history import (
     Began,
     CallbackSent,
     Called,
+    FinalTask,
     History,
     ItemDone,
     LogLine,
@@ -22,7 +23,6 @@ from chaos.history import (
     Run,
     Snapshot,
     TargetChanged,
-    TaskRow,
     Waiting,
 )
 
@@ -130,10 +130,19 @@ def success_is_stored(history: History) -> Iterator[Violation]:
 
 
 def only_deaths_are_charged(history: History) -> Iterator[Violation]:
-    """A task is charged with no more deaths than executions that broke off."""
+    """A task is charged with no more deaths than executions that broke off.
+
+    An execution whose worker is hit before its outcome is stored counts as broken off as well.
+    """
     runs = _runs_by_task(history)
+    faults = history.faults()
     for row in _rows(history).values():
-        broken = [run for run in runs.get(row.id, ()) if run.ended is None]
+        broken = [
+            run
+            for run in runs.get(row.id, ())
+            if run.ended is None
+            or any(_worker(run) & set(f.pids) and f.at > run.began.at for f in faults)
+        ]
         if row.deaths > len(broken):
             yield _violation(
                 only_deaths_are_charged,
@@ -157,8 +166,9 @@ def healthy_runs_are_not_ended(history: History) -> Iterator[Violation]:
                 continue
             if row is not None and (row.cause in KILLED_ON_PURPOSE or row.status == "cancel"):
                 continue
-            victims = {began.runner_pid, began.keeper_pid}
-            if any(victims & set(f.pids) and f.at <= run.last + SETTLE_SECONDS for f in faults):
+            if any(
+                _worker(run) & set(f.pids) and f.at <= run.last + SETTLE_SECONDS for f in faults
+            ):
                 continue
             yield _violation(
                 healthy_runs_are_not_ended,
@@ -182,7 +192,7 @@ def dead_keepers_were_silent(history: History) -> Iterator[Violation]:
 
 def one_run_per_job_and_time(history: History) -> Iterator[Violation]:
     """A job has at most one row for a scheduled time."""
-    seen: dict[tuple[int, int], TaskRow] = {}
+    seen: dict[tuple[int, int], FinalTask] = {}
     for row in _rows(history).values():
         if row.job_id is None or row.scheduled_at is None:
             continue
@@ -375,6 +385,10 @@ def _runs_by_task(history: History) -> dict[int, list[Run]]:
     return dict(runs)
 
 
-def _rows(history: History) -> dict[int, TaskRow]:
+def _worker(run: Run) -> set[int]:
+    return {run.began.runner_pid, run.began.keeper_pid}
+
+
+def _rows(history: History) -> dict[int, FinalTask]:
     snapshot: Snapshot | None = history.snapshot()
     return {} if snapshot is None else {row.id: row for row in snapshot.tasks}

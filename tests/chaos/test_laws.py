@@ -13,6 +13,7 @@ from chaos.history import (
     Called,
     Ended,
     FaultInjected,
+    FinalTask,
     History,
     ItemDone,
     LogLine,
@@ -20,7 +21,6 @@ from chaos.history import (
     Recorder,
     Snapshot,
     TargetChanged,
-    TaskRow,
     Ticked,
     Waiting,
 )
@@ -45,15 +45,15 @@ def in_time(records: Sequence[Record]) -> History:
     return History(sorted(records, key=lambda record: record.at))
 
 
-def row(id: int = 1, status: str = "success", **fields: object) -> TaskRow:
+def row(id: int = 1, status: str = "success", **fields: object) -> FinalTask:
     defaults: dict[str, object] = {
         "type": "chaos.sync", "cause": None, "deaths": 0, "batch_id": None, "job_id": None,
         "scheduled_at": None,
     }  # fmt: skip
-    return TaskRow(id=id, status=status, **(defaults | fields))  # type: ignore[arg-type]
+    return FinalTask(id=id, status=status, **(defaults | fields))  # type: ignore[arg-type]
 
 
-def snapshot(*rows: TaskRow, **fields: object) -> Snapshot:
+def snapshot(*rows: FinalTask, **fields: object) -> Snapshot:
     defaults: dict[str, object] = {
         "wrong_counters": {}, "finished_sweeps": {}, "concurrency_limits": {},
     }  # fmt: skip

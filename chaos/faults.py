@@ -1,0 +1,188 @@
+"""Injects faults into a running node and records what they really hit."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import pymysql
+import structlog
+from sqlalchemy import make_url
+
+from chaos.history import FaultInjected, Recorder
+from chaos.plan import PROCESSES, PlannedFault
+from drumline.errors import DrumlineError
+from drumline.node import run_dir
+from tests.mariadb import MariaDB
+from tests.stack import Stack
+
+log = structlog.get_logger()
+
+EXTRA_IMPORT = "chaos.extra_handlers"
+BACKLOG = 1200
+"""Tasks of a removed handler: more than the dispatcher's queue holds."""
+
+
+class Injector:
+    """Injects one fault at a time. After each, the node is whole again, or on its way to it."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        recorder: Recorder,
+        seed: int,
+        mariadb: MariaDB | None,
+        database_url: str,
+    ) -> None:
+        self.stack = stack
+        self.recorder = recorder
+        self.chance = random.Random(f"faults {seed}")
+        self.mariadb = mariadb
+        self.database_url = database_url
+
+    def inject(self, fault: PlannedFault) -> None:
+        began = time.monotonic()
+        pids, detail = self._act(fault)
+        self.recorder.write(
+            FaultInjected(
+                at=began, kind=fault.kind, until=time.monotonic(), pids=pids, detail=detail
+            )
+        )
+
+    def _act(self, fault: PlannedFault) -> tuple[tuple[int, ...], str]:
+        """The processes that the fault hit, and what is to be said of it."""
+        verb, _, what = fault.kind.partition("-")
+        if verb == "kill" and what in PROCESSES:
+            return self._signal([what], signal.SIGKILL), ""
+        if verb == "stop" and what in PROCESSES:
+            return self._suspend(what, fault.seconds), f"{fault.seconds:g} s"
+        actions: dict[str, Callable[[float], tuple[int, ...]]] = {
+            "kill-pair": lambda _: self._signal(self.chance.sample(PROCESSES, 2), signal.SIGKILL),
+            "kill-node": lambda _: self._kill_node(),
+            "long-runs": self._long_runs,
+            "remove-handler": self._remove_handler,
+            "lock-batches": self._lock_batches,
+            "lock-database": self._lock_database,
+            "kill-database": self._kill_database,
+            "stop-database": self._stop_database,
+        }
+        return actions[fault.kind](fault.seconds), f"{fault.seconds:g} s"
+
+    # --- processes -------------------------------------------------------------------------------
+
+    def _signal(self, kinds: Iterable[str], number: signal.Signals) -> tuple[int, ...]:
+        hit = []
+        for kind in kinds:
+            pids = self.stack.processes().get(kind, [])
+            if pids:
+                pid = self.chance.choice(pids)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                    hit.append(pid)
+        return tuple(hit)
+
+    def _suspend(self, kind: str, seconds: float) -> tuple[int, ...]:
+        pids = self._signal([kind], signal.SIGSTOP)
+        time.sleep(seconds)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        return pids
+
+    def _kill_node(self) -> tuple[int, ...]:
+        processes = run_dir.live_processes(self.stack.run_path)
+        run_dir.signal_processes(processes, signal.SIGKILL)
+        self.stack.up()
+        return tuple(process.pid for process in processes)
+
+    # --- workload that the node must bear --------------------------------------------------------
+
+    def _long_runs(self, seconds: float) -> tuple[int, ...]:
+        """Occupy every worker with a long run while the queue grows."""
+        workers = len(self.stack.processes().get("worker", ()))
+        self._submit("chaos.sync", workers, {"seconds": seconds}, priority=8)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._submit("chaos.sync", 5, {"seconds": 0.05}, priority=1)
+            time.sleep(0.5)
+        return ()
+
+    def _remove_handler(self, seconds: float) -> tuple[int, ...]:
+        """Restart the workers without a handler that due tasks need, then with it again."""
+        imports = self.stack.environment["DRUMLINE_IMPORTS"]
+        self._submit("chaos.extra", BACKLOG, None, priority=7)
+        self._restart(",".join(name for name in imports.split(",") if name != EXTRA_IMPORT))
+        time.sleep(seconds)
+        self._restart(imports)
+        return ()
+
+    def _restart(self, imports: str) -> None:
+        self.stack.down()
+        self.stack.environment["DRUMLINE_IMPORTS"] = imports
+        self.stack.up()
+
+    def _submit(self, type_: str, count: int, param: Any, priority: int) -> None:
+        with suppress(DrumlineError):
+            self.stack.call(
+                "task.schedule_many", type=type_, params=[param] * count, priority=priority
+            )
+
+    # --- the database ----------------------------------------------------------------------------
+
+    def _lock_batches(self, seconds: float) -> tuple[int, ...]:
+        url = make_url(self.database_url)
+        connection = pymysql.connect(
+            host=url.host, port=url.port or 3306, user=url.username, database=url.database
+        )
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SELECT id FROM batch ORDER BY id DESC LIMIT 50 FOR UPDATE")
+            time.sleep(seconds)
+        return ()
+
+    def _lock_database(self, seconds: float) -> tuple[int, ...]:
+        path = make_url(self.database_url).database
+        connection = sqlite3.connect(str(path), timeout=30.0, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            time.sleep(seconds)
+            connection.execute("ROLLBACK")
+        finally:
+            connection.close()
+        return ()
+
+    def _kill_database(self, seconds: float) -> tuple[int, ...]:
+        assert self.mariadb is not None
+        self.mariadb.kill()
+        time.sleep(seconds)
+        self.mariadb.start()
+        return ()
+
+    def _stop_database(self, seconds: float) -> tuple[int, ...]:
+        assert self.mariadb is not None and self.mariadb.pid is not None
+        os.kill(self.mariadb.pid, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(self.mariadb.pid, signal.SIGCONT)
+        return ()
+
+
+def run_plan(injector: Injector, plan: list[PlannedFault], stop: threading.Event) -> None:
+    """Inject the planned faults at their times."""
+    began = time.monotonic()
+    for fault in plan:
+        if stop.wait(max(0.0, fault.at - (time.monotonic() - began))):
+            return
+        try:
+            injector.inject(fault)
+        except Exception as error:
+            log.error(
+                "Fault not injected", action="fault_failed", kind=fault.kind, error=str(error)
+            )
