@@ -76,9 +76,9 @@ def run(
         cleanup.callback(receiver.close)
         endpoint = f"ipc://{stack.run_path / 'control.sock'}"
         workload = Workload(endpoint, recorder, seed, receiver.url)
-        observer = Observer(stack, url, recorder)
+        injector = Injector(stack, recorder, seed, mariadb, url, workload)
+        observer = Observer(stack, url, recorder, injector.unserved)
         cleanup.callback(observer.close)
-        injector = Injector(stack, recorder, seed, mariadb, url)
         workload.prepare(seconds)
         _run_together(
             seconds,

@@ -18,6 +18,7 @@ from sqlalchemy import make_url
 
 from chaos.history import FaultInjected, Recorder
 from chaos.plan import PROCESSES, PlannedFault
+from chaos.workload import Workload
 from drumline.errors import DrumlineError
 from drumline.node import run_dir
 from tests.mariadb import MariaDB
@@ -26,6 +27,11 @@ from tests.stack import Stack
 log = structlog.get_logger()
 
 EXTRA_IMPORT = "chaos.extra_handlers"
+EXTRA_TYPE = "chaos.extra"
+BEARABLE = frozenset(("long-runs", "remove-handler", "lock-batches"))
+"""Faults that must not slow down other work."""
+RESTART_SECONDS = 6.0
+"""The delay of the tasks of a removed handler: the node has restarted without it by then."""
 BACKLOG = 1200
 """Tasks of a removed handler: more than the dispatcher's queue holds."""
 
@@ -40,29 +46,46 @@ class Injector:
         seed: int,
         mariadb: MariaDB | None,
         database_url: str,
+        workload: Workload,
     ) -> None:
         self.stack = stack
         self.recorder = recorder
         self.chance = random.Random(f"faults {seed}")
         self.mariadb = mariadb
         self.database_url = database_url
+        self.workload = workload
+        self.unserved: set[str] = set()
+        """Types that no worker serves at present."""
 
     def inject(self, fault: PlannedFault) -> None:
         began = time.monotonic()
-        pids, detail = self._act(fault)
-        self.recorder.write(
-            FaultInjected(
-                at=began, kind=fault.kind, until=time.monotonic(), pids=pids, detail=detail
-            )
+        pids = self._act(fault)
+        self._record(
+            began, fault.kind, pids, f"{fault.seconds:g} s", excuses=fault.kind not in BEARABLE
         )
 
-    def _act(self, fault: PlannedFault) -> tuple[tuple[int, ...], str]:
-        """The processes that the fault hit, and what is to be said of it."""
+    def _record(
+        self,
+        began: float,
+        kind: str,
+        pids: tuple[int, ...] = (),
+        detail: str = "",
+        excuses: bool = True,
+    ) -> None:
+        self.recorder.write(
+            FaultInjected(
+                at=began, kind=kind, until=time.monotonic(), pids=pids, detail=detail,
+                excuses=excuses,
+            )
+        )  # fmt: skip
+
+    def _act(self, fault: PlannedFault) -> tuple[int, ...]:
+        """Inject a fault; the processes that it hit."""
         verb, _, what = fault.kind.partition("-")
         if verb == "kill" and what in PROCESSES:
-            return self._signal([what], signal.SIGKILL), ""
+            return self._signal([what], signal.SIGKILL)
         if verb == "stop" and what in PROCESSES:
-            return self._suspend(what, fault.seconds), f"{fault.seconds:g} s"
+            return self._suspend(what, fault.seconds)
         actions: dict[str, Callable[[float], tuple[int, ...]]] = {
             "kill-pair": lambda _: self._signal(self.chance.sample(PROCESSES, 2), signal.SIGKILL),
             "kill-node": lambda _: self._kill_node(),
@@ -73,7 +96,7 @@ class Injector:
             "kill-database": self._kill_database,
             "stop-database": self._stop_database,
         }
-        return actions[fault.kind](fault.seconds), f"{fault.seconds:g} s"
+        return actions[fault.kind](fault.seconds)
 
     # --- processes -------------------------------------------------------------------------------
 
@@ -105,34 +128,44 @@ class Injector:
     # --- workload that the node must bear --------------------------------------------------------
 
     def _long_runs(self, seconds: float) -> tuple[int, ...]:
-        """Occupy every worker with a long run while the queue grows."""
+        """Occupy every worker with a long run while the queue grows and no task ends."""
         workers = len(self.stack.processes().get("worker", ()))
+        self.workload.set_async(False)
         self._submit("chaos.sync", workers, {"seconds": seconds}, priority=8)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._submit("chaos.sync", 5, {"seconds": 0.05}, priority=1)
             time.sleep(0.5)
+        self.workload.set_async(True)
         return ()
 
     def _remove_handler(self, seconds: float) -> tuple[int, ...]:
         """Restart the workers without a handler that due tasks need, then with it again."""
         imports = self.stack.environment["DRUMLINE_IMPORTS"]
-        self._submit("chaos.extra", BACKLOG, None, priority=7)
+        self._submit(EXTRA_TYPE, BACKLOG, None, priority=7, delay=RESTART_SECONDS)
+        self.unserved.add(EXTRA_TYPE)
         self._restart(",".join(name for name in imports.split(",") if name != EXTRA_IMPORT))
         time.sleep(seconds)
         self._restart(imports)
+        self.unserved.clear()
         return ()
 
     def _restart(self, imports: str) -> None:
+        began = time.monotonic()
+        pids = tuple(process.pid for process in run_dir.live_processes(self.stack.run_path))
         self.stack.down()
         self.stack.environment["DRUMLINE_IMPORTS"] = imports
         self.stack.up()
+        self._record(began, "restart", pids)
 
-    def _submit(self, type_: str, count: int, param: Any, priority: int) -> None:
+    def _submit(
+        self, type_: str, count: int, param: Any, priority: int, delay: float = 0.0
+    ) -> None:
         with suppress(DrumlineError):
             self.stack.call(
-                "task.schedule_many", type=type_, params=[param] * count, priority=priority
-            )
+                "task.schedule_many", type=type_, params=[param] * count, priority=priority,
+                delay=delay,
+            )  # fmt: skip
 
     # --- the database ----------------------------------------------------------------------------
 

@@ -92,6 +92,8 @@ class FaultInjected(Record, frozen=True, kw_only=True):
     until: float
     pids: tuple[int, ...] = ()
     detail: str = ""
+    excuses: bool = True
+    """Whether the node may be slow during the fault and just after it."""
 
 
 class FinalTask(msgspec.Struct, frozen=True):
@@ -112,6 +114,7 @@ class Waiting(Record, frozen=True, kw_only=True):
 
     free_workers: int
     due: dict[str, int]
+    """Without the types that no worker serves at this time."""
 
 
 class Snapshot(Record, frozen=True, kw_only=True):

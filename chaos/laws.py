@@ -32,7 +32,7 @@ URGENT_SECONDS = 2.0
 """The time in which an urgent task starts, in addition to the rest of a running task."""
 IDLE_SECONDS = 5.0
 """Work that waits for longer than this while a worker is free is not being handed out."""
-SETTLE_SECONDS = 15.0
+SETTLE_SECONDS = 8.0
 """After a fault a node may need this long until it works as before."""
 KILLED_ON_PURPOSE = frozenset(("cancelled", "timeout", "overlap"))
 
@@ -304,7 +304,7 @@ def free_workers_get_work(history: History) -> Iterator[Violation]:
     since: dict[str, Waiting] = {}
     reported: set[str] = set()
     calm_from = 0.0
-    faults = history.faults()
+    faults = [fault for fault in history.faults() if fault.excuses]
     for sample in history.of(Waiting):
         calm_from = max(
             [calm_from, *(f.until + SETTLE_SECONDS for f in faults if f.at <= sample.at)]
@@ -329,7 +329,7 @@ def free_workers_get_work(history: History) -> Iterator[Violation]:
 
 def urgent_tasks_start(history: History) -> Iterator[Violation]:
     """An urgent task starts within a second plus the rest of a running task."""
-    faults = history.faults()
+    faults = [fault for fault in history.faults() if fault.excuses]
     runs = _runs_by_task(history)
     longest = max((run.last - run.began.at for run in history.runs()), default=0.0)
     for call in history.of(Called):

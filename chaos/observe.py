@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -24,9 +25,12 @@ NOTED_ACTIONS = frozenset(("keeper_dead",))
 class Observer:
     """Reads the database directly, and asks the gateway for its workers."""
 
-    def __init__(self, stack: Stack, database_url: str, recorder: Recorder) -> None:
+    def __init__(
+        self, stack: Stack, database_url: str, recorder: Recorder, unserved: Collection[str]
+    ) -> None:
         self.stack = stack
         self.recorder = recorder
+        self.unserved = unserved
         self.engine = create_engine(database_url)
 
     def sample(self, stop: threading.Event) -> None:
@@ -39,9 +43,8 @@ class Observer:
         while not stop.wait(SAMPLE_SECONDS):
             with suppress(DrumlineError, SQLAlchemyError):
                 queue = control.call("queue.show", {})
-                waiting = {
-                    row[0]: int(row[1]) for row in self._query(due, now=time.time_ns() // 1000)
-                }
+                rows = self._query(due, now=time.time_ns() // 1000)
+                waiting = {type_: int(n) for type_, n in rows if type_ not in self.unserved}
                 self.recorder.write(
                     Waiting(at=time.monotonic(), free_workers=queue["free_workers"], due=waiting)
                 )

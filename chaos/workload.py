@@ -14,10 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 from chaos.history import CallbackSent, Called, Recorder
-from drumline.client.control import Control, new_request_id
+from drumline.client import Client
+from drumline.client.control import new_request_id
 from drumline.errors import DrumlineError, NotReachable
 
 CONTROL_SECONDS = 10.0
+SYNC_TYPES = ("chaos.sync", "chaos.once")
+ASYNC_TYPES = ("chaos.async",)
+CALLBACK_JOB = "chaos-callbacks"
 JOBS: tuple[dict[str, Any], ...] = (
     {"max_concurrency": 1, "concurrency_policy": "QUEUE"},
     {"overlap_action": "SKIP"},
@@ -30,13 +34,15 @@ class Workload:
     """Sends commands from one thread until it is stopped. What it sends depends on the seed."""
 
     def __init__(self, endpoint: str, recorder: Recorder, seed: int, receiver_url: str) -> None:
-        self.control = Control(endpoint, timeout=CONTROL_SECONDS, actor="chaos", tries=3)
+        self.client = Client(endpoint, timeout=CONTROL_SECONDS, actor="chaos")
         self.recorder = recorder
         self.chance = random.Random(f"workload {seed}")
         self.receiver_url = receiver_url
         self.batches: list[int] = []
         self.jobs: list[int] = []
         self.targets = 0
+        self.types: tuple[str, ...] = SYNC_TYPES + ASYNC_TYPES
+        """The types of one-shots and batches at present."""
 
     def prepare(self, seconds: float) -> None:
         """What runs during the whole workload: the jobs and the sweep."""
@@ -45,11 +51,11 @@ class Workload:
                 f"chaos-{number}", type="chaos.sync", param={"seconds": 0.4}, **policies
             )
         self._create_job(
-            "chaos-callbacks", target_url=self.receiver_url, http_method="POST", exec_type="ASYNC",
+            CALLBACK_JOB, target_url=self.receiver_url, http_method="POST", exec_type="ASYNC",
             callback_timeout_sec=20,
         )  # fmt: skip
         made = self.call(
-            "sweep.create", sweep_name="chaos", type="chaos.items", total=int(seconds * 100),
+            "sweep.create", name="chaos", type="chaos.items", total=int(seconds * 100),
             rate=200.0, partitions=2,
         )  # fmt: skip
         if made is not None:
@@ -69,6 +75,11 @@ class Workload:
             action = self.chance.choices(actions, weights)[0][1]
             action()
 
+    def set_async(self, wanted: bool) -> None:
+        """Submit work for event loops as well, or only work for one task at a time."""
+        self.types = SYNC_TYPES + ASYNC_TYPES if wanted else SYNC_TYPES
+        self.call("job.enable" if wanted else "job.disable", job=CALLBACK_JOB)
+
     def end(self) -> None:
         """Stop what recurs, so that the node can become idle."""
         for job_id in self.jobs:
@@ -77,7 +88,7 @@ class Workload:
     # --- actions ---------------------------------------------------------------------------------
 
     def one_shot(self) -> None:
-        type_ = self.chance.choice(("chaos.sync", "chaos.async", "chaos.once"))
+        type_ = self.chance.choice(self.types)
         self.call(
             "task.schedule", type=type_, param=self._param(), priority=self.chance.randrange(8)
         )
@@ -87,7 +98,7 @@ class Workload:
 
     def batch(self) -> None:
         params = [{"target_id": str(n), "param": self._param(0.3)} for n in range(20)]
-        type_ = self.chance.choice(("chaos.sync", "chaos.async"))
+        type_ = self.chance.choice(self.types)
         self.call("batch.submit", batch_name="chaos", type=type_, targets=params)
 
     def change_batch(self) -> None:
@@ -123,7 +134,7 @@ class Workload:
         answer: dict[str, Any] | None = None
         error: str | None = None
         try:
-            answer = self.control.call(command, arguments, request_id)
+            answer = self.client.call(command, request_id=request_id, **arguments)
         except NotReachable:
             pass  # the outcome stays unknown
         except DrumlineError as refused:
