@@ -107,6 +107,8 @@ class FinalTask(msgspec.Struct, frozen=True):
     batch_id: int | None
     job_id: int | None
     scheduled_at: int | None
+    why: str | None = None
+    """Why an unfinished task waits, in Drumline's own words."""
 
 
 class Waiting(Record, frozen=True, kw_only=True):

@@ -58,7 +58,10 @@ def accepted_work_finishes(history: History) -> Iterator[Violation]:
             yield _violation(accepted_work_finishes, f"accepted task {task_id} is gone", call)
     for row in snapshot.tasks:
         if row.status not in FINISHED:
-            yield _violation(accepted_work_finishes, f"task {row.id} is still {row.status}")
+            yield _violation(
+                accepted_work_finishes,
+                f"task {row.id} ({row.type}) is still {row.status}: {row.why}",
+            )
 
 
 def runs_of_a_task_never_overlap(history: History) -> Iterator[Violation]:
@@ -130,20 +133,17 @@ def success_is_stored(history: History) -> Iterator[Violation]:
 
 
 def only_deaths_are_charged(history: History) -> Iterator[Violation]:
-    """A task is charged with no more deaths than executions that broke off.
+    """A task is charged with no more deaths than its executions that broke off.
 
-    An execution whose worker is hit before its outcome is stored counts as broken off as well.
+    A fault that hits a worker may excuse one more: the worker may die just before the first record
+    of an execution, or just after its last one.
     """
     runs = _runs_by_task(history)
-    faults = history.faults()
+    workers = {pid for run in history.runs() for pid in _worker(run)}
+    hits = sum(1 for fault in history.faults() if workers & set(fault.pids))
     for row in _rows(history).values():
-        broken = [
-            run
-            for run in runs.get(row.id, ())
-            if run.ended is None
-            or any(_worker(run) & set(f.pids) and f.at > run.began.at for f in faults)
-        ]
-        if row.deaths > len(broken):
+        broken = [run for run in runs.get(row.id, ()) if run.ended is None]
+        if row.deaths > len(broken) + min(hits, 1):
             yield _violation(
                 only_deaths_are_charged,
                 f"task {row.id} is charged with {row.deaths} deaths; "

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -69,7 +70,7 @@ class Observer:
         self.recorder.write(
             Snapshot(
                 at=time.monotonic(),
-                tasks=tuple(FinalTask(*row) for row in self._query(tasks)),
+                tasks=tuple(self._final(FinalTask(*row)) for row in self._query(tasks)),
                 wrong_counters=self._wrong_counters(),
                 finished_sweeps=dict(tuple(row) for row in self._query(sweeps)),
                 concurrency_limits=dict(tuple(row) for row in self._query(limits)),
@@ -80,6 +81,13 @@ class Observer:
             for line in file.read_text(errors="replace").splitlines():
                 with suppress(ValueError):
                     self._note(file.stem, json.loads(line), pids)
+
+    def _final(self, task: FinalTask) -> FinalTask:
+        if task.status in FINISHED:
+            return task
+        shown = self.stack.call("task.show", task_id=task.id)
+        why = ", ".join(f"{name} {shown[name]}" for name in ("why", "due_at", "owner", "attempt"))
+        return msgspec.structs.replace(task, why=why)
 
     def _note(self, process: str, line: dict[str, Any], pids: dict[int, int]) -> None:
         if line.get("action") in NOTED_ACTIONS:
