@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 import threading
@@ -43,12 +44,22 @@ SETTINGS: dict[str, Any] = {
     help="Inject only faults of this kind; may be repeated.",
 )  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), default=3, show_default=True)
-def main(seed: int, seconds: float, database: str, only: tuple[str, ...], workers: int) -> None:
+@click.option(
+    "--keep", type=click.Path(path_type=Path), help="Copy history and logs to this folder."
+)
+def main(
+    seed: int,
+    seconds: float,
+    database: str,
+    only: tuple[str, ...],
+    workers: int,
+    keep: Path | None,
+) -> None:
     """Run a node under a mixed workload and planned faults, then check its history.
 
     Exits with 1 if a law was broken.
     """
-    history = run(seed, seconds, database, only, workers)
+    history = run(seed, seconds, database, only, workers, keep)
     violations = laws.check(history)
     words = [f"--seed {seed}", f"--seconds {seconds:g}", f"--database {database}"]
     words += [f"--only {kind}" for kind in only]
@@ -57,7 +68,12 @@ def main(seed: int, seconds: float, database: str, only: tuple[str, ...], worker
 
 
 def run(
-    seed: int, seconds: float, database: str, only: tuple[str, ...] = (), workers: int = 3
+    seed: int,
+    seconds: float,
+    database: str,
+    only: tuple[str, ...] = (),
+    workers: int = 3,
+    keep: Path | None = None,
 ) -> History:
     """One run: workload and faults, then the recovery, then the snapshot."""
     with ExitStack() as cleanup:
@@ -89,6 +105,9 @@ def run(
         workload.end()
         _wait_until_finished(observer)
         observer.snapshot()
+        if keep is not None:
+            shutil.copytree(folder / "history", keep / "history")
+            shutil.copytree(stack.run_path / "log", keep / "log")
         return History.read(folder / "history")
 
 
