@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from drumline.command_layer.base import ChangeCommand
     from drumline.store.tx import Tx
 
-# SQL is imported when it is needed: `from drumline import enqueue` must cost a runner nothing.
+# SQLAlchemy is imported only when needed: runners import this module through `drumline`.
 
 
 def enqueue(
@@ -116,7 +116,7 @@ def _terms(
 def _change(
     tx: Tx, region: str | None, kind: type[ChangeCommand], arguments: dict[str, Any]
 ) -> Any:
-    """What the gateway does with this command, on the caller's connection."""
+    """Run a change command, as the gateway would, on the caller's connection."""
     import msgspec
     from sqlalchemy.exc import IntegrityError
 
@@ -156,7 +156,7 @@ class _NoDispatcher:
 
 @contextmanager
 def _transaction(connection: Any) -> Iterator[Tx]:
-    """The caller's connection as Drumline's own code has it."""
+    """A Tx on the caller's connection."""
     from sqlalchemy.exc import DBAPIError
 
     with _as_sqlalchemy(connection) as (ours, is_raw):
@@ -168,7 +168,7 @@ def _transaction(connection: Any) -> Iterator[Tx]:
 
                 raise SchemaMismatch(found="nothing", wanted=HEAD) from None
             if is_raw and error.orig is not None:
-                raise error.orig from None  # the caller knows his driver's errors, not SQLAlchemy's
+                raise error.orig from None  # the driver's own error, as the caller expects
             raise
 
 
@@ -176,7 +176,7 @@ def _tx(connection: Connection) -> Tx:
     from drumline.store import dialects
     from drumline.store.tx import Tx
 
-    # The URL is not used: the connection is there already.
+    # The dialect needs a URL, but does not connect to it.
     kinds = {"sqlite": "sqlite:///callers", "mysql": "mysql:///callers"}
     kinds["mariadb"] = kinds["mysql"]
     url = kinds.get(connection.dialect.name)
@@ -194,7 +194,7 @@ def _as_sqlalchemy(connection: Any) -> Iterator[tuple[Connection, bool]]:
     """A SQLAlchemy connection, and whether the caller's own was a raw one."""
     from sqlalchemy import Connection
 
-    orm: Any = sys.modules.get("sqlalchemy.orm")  # whoever has a Session has imported it
+    orm: Any = sys.modules.get("sqlalchemy.orm")  # imported already if the caller has a Session
     if isinstance(connection, Connection):
         yield connection, False
     elif orm is not None and isinstance(connection, orm.Session | orm.scoped_session):
@@ -212,7 +212,7 @@ def _as_sqlalchemy(connection: Any) -> Iterator[tuple[Connection, bool]]:
 
 
 class _Borrowed:
-    """A raw connection whose transaction and settings are its owner's."""
+    """A raw connection whose transaction and settings belong to the caller."""
 
     def __init__(self, raw: Any) -> None:
         sqlite3: Any = sys.modules.get("sqlite3")
@@ -231,7 +231,7 @@ class _Borrowed:
             )
 
     def cursor(self) -> Any:
-        """One that returns plain rows, whatever the owner likes to get."""
+        """A cursor that returns plain tuples, whatever row class the caller has set."""
         cursor = self._raw.cursor(*self._cursor_class)
         if self.url == "sqlite://":
             cursor.row_factory = None
@@ -241,16 +241,16 @@ class _Borrowed:
         return getattr(self._raw, name)
 
     def commit(self) -> None:
-        """Not ours to do."""
+        """Left to the caller."""
 
     def rollback(self) -> None:
-        """Not ours to do."""
+        """Left to the caller."""
 
     def close(self) -> None:
-        """Not ours to do."""
+        """Left to the caller."""
 
     def create_function(self, *_: Any, **__: Any) -> None:
-        """SQLAlchemy gives SQLite a `regexp` of its own; the owner may have one."""
+        """Ignored: SQLAlchemy would replace the caller's `regexp` function on SQLite."""
 
 
 _lending = threading.local()
@@ -258,8 +258,8 @@ _lending = threading.local()
 
 @cache
 def _engine(url: str) -> Engine:
-    """One engine for each driver, which borrows what this thread lends: what it has compiled once
-    it need not compile again."""
+    """One engine per driver, so that its cache of compiled statements is shared. It uses the
+    connection that this thread has borrowed."""
     from sqlalchemy import NullPool, create_engine
 
     return create_engine(

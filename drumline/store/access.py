@@ -1,4 +1,4 @@
-"""A way to the database for commands that are not processes: whatever is wrong is one sentence."""
+"""Opening the database for CLI commands, with every failure reported in one sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drumline.store.database import Database
 
 @contextmanager
 def opened(url: str, must_exist: bool = False) -> Iterator[Database]:
-    """The database of a URL, closed at the end. Only looking at one must not make it."""
+    """The database of a URL, closed at the end. `must_exist`: do not create a SQLite file."""
     file = file_of(url)
     if must_exist and file is not None and not file.exists():
         raise NotFound(noun="database", id=file)
@@ -32,12 +32,12 @@ def opened(url: str, must_exist: bool = False) -> Iterator[Database]:
 
 
 def file_of(url: str) -> Path | None:
-    """The file that a URL names, if its database is one."""
+    """The file of a SQLite URL, None for other databases."""
     path: Path | None = getattr(dialects.for_url(url), "path", None)
     return path
 
 
 def _sentence(error: DBAPIError) -> str:
-    """What the driver says: its last argument is the text, what comes before are numbers."""
+    """The first line of the driver's message, which is its last argument."""
     arguments = getattr(error.orig, "args", ())
     return str(arguments[-1] if arguments else error.orig).splitlines()[0]

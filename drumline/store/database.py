@@ -1,7 +1,7 @@
-"""Transactions: begun right, retried whole when the database had a passing fault.
+"""Transactions, which are retried as a whole after a transient error of the database.
 
 A unit of work is a function of a `Tx`. It may run more than once, so it must do nothing that a
-rollback does not undo; what its caller learns is what the committed run returned.
+rollback does not undo. The caller gets what the committed call returned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLOCK_CHECK_SECONDS = 60.0
 
 
 class Database:
-    """Where the truth is. One connection a thread, opened when first used."""
+    """The database, with one connection per thread that is opened at its first use."""
 
     def __init__(
         self, url: str, patience: float | None = None, webhooks: Sequence[Webhook] = ()
@@ -46,7 +46,7 @@ class Database:
         return time.time_ns() // 1000 + self._offset
 
     def write(self, work: Callable[[Tx], T], tries: int = TRIES) -> T:
-        """Run a writing transaction; a passing fault runs all of it again."""
+        """Run a writing transaction; after a transient error all of it runs again."""
         return self._retried(lambda: self._write_once(work), tries)
 
     def read(self, work: Callable[[Tx], T], tries: int = TRIES) -> T:
@@ -105,7 +105,7 @@ class Database:
                     self._drop_connection()
                 if number == tries:
                     raise StoreUnavailable(reason=_first_line(error)) from error
-            # 10 ms doubling, with jitter so that two that met do not meet again
+            # 10 ms, doubling, with jitter so that two transactions do not collide again
             time.sleep(random.uniform(0.5, 1.5) * 0.01 * 2**number)
         raise AssertionError("unreachable")
 

@@ -1,4 +1,4 @@
-"""What differs between the databases, as capabilities. Nothing else asks which database it is."""
+"""The differences between the databases, as capabilities. No other code asks for the database."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ which a connection is lost."""
 
 
 class Dialect(Protocol):
-    """One database's way of doing what they do differently."""
+    """What one kind of database does differently from the others."""
 
     name: str
     alone: bool
-    """Nobody on another host can reach this database."""
+    """No other host can reach this database."""
 
     def engine(self) -> Engine: ...
 
@@ -40,20 +40,20 @@ class Dialect(Protocol):
     def is_transient(self, error: DBAPIError) -> bool: ...
 
     def upsert(self, table: Table) -> Insert:
-        """Insert rows, replacing what stands under the same primary key."""
+        """Insert rows; a row with the same primary key is replaced."""
 
     def clock(self, connection: Connection) -> int | None:
         """The database's time in microseconds, or None where it is the host's."""
 
     @property
     def checkpoint(self) -> Callable[[Engine], None] | None:
-        """What one process a node has to do now and then, if anything."""
+        """Periodic maintenance, to be run by one process per node; None if there is none."""
 
 
 class SQLite:
     """One writer at a time; a file lock in front of BEGIN IMMEDIATE makes the waiting short.
 
-    SQLite's own busy handler sleeps in growing steps and starves the unlucky; flock wakes the
+    SQLite's own busy handler sleeps in growing steps and can starve a writer; flock wakes the
     next one at once. Checkpoints are made by one process only (see `checkpoint`): several
     processes that write and checkpoint can corrupt the log of SQLite before 3.51.3.
     """
@@ -79,7 +79,7 @@ class SQLite:
 
         @event.listens_for(engine, "connect")
         def configure(connection: Any, _: object) -> None:
-            connection.isolation_level = None  # BEGIN is ours: see begin_write
+            connection.isolation_level = None  # begin_write issues BEGIN
             for pragma in (
                 "journal_mode=WAL",
                 "synchronous=FULL",
@@ -194,13 +194,13 @@ class MySQL:
 
 
 def _checkpoint(engine: Engine) -> None:
-    """Move the write-ahead log into the database; readers and writers are not held up."""
+    """Move the write-ahead log into the database without blocking readers or writers."""
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def for_url(text_url: str, patience: float | None = None) -> Dialect:
-    """The dialect that a database URL means. Patience: how long to wait for a writer's turn."""
+    """The dialect of a database URL. `patience`: seconds to wait for SQLite's write lock."""
     try:
         url = make_url(text_url)
     except ArgumentError:

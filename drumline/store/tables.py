@@ -43,13 +43,13 @@ from drumline.domain.sweeps.states import SweepState
 from drumline.store.columns import Blob, Choice, Document, Id, Name, Word, index_if_set, table, zero
 
 ANYONE = 0
-"""`task.owner` of a task that is waiting: any keeper may take it."""
+"""`task.owner` of a due or future task: any keeper may acquire it."""
 TICKER = -1
-"""`task.owner` of a firing that is not decided yet: the ticker decides it at its time."""
+"""`task.owner` of an undecided firing: the ticker decides it at its time."""
 CALLER = -2
 """`task.owner` of a run that waits for its callback until `due_at`."""
 NOBODY = -3
-"""`task.owner` of a task that is over, is still being loaded, or waits for its turn."""
+"""`task.owner` of a task that is finished, is still being loaded, or is queued by its job."""
 
 
 NO_STOP, STOP_CANCEL, STOP_KILL = 0, 1, 2
@@ -246,8 +246,8 @@ sweep_partition = table(
     UniqueConstraint("sweep_id", "number"),
     Index("ix_sweep_partition_task", "task_id"),
 )
-"""Every item before `start_index` is done, and so many of them failed. `task_id` is the task that
-runs the part or waits to, empty while nobody is to."""
+"""Every item before `start_index` is done, and `errors` of them failed. `task_id` is the task that
+runs the partition or waits to; NULL while the sweep does not run."""
 
 sweep_failed = table(
     "sweep_failed",
@@ -345,7 +345,7 @@ token = table(
     UniqueConstraint("live_name"),
     UniqueConstraint("hash"),
 )
-"""`live_name` is emptied when a token is revoked: its name is free for another."""
+"""`live_name` becomes NULL when a token is revoked, which frees its name."""
 
 audit = table(
     "audit",

@@ -166,7 +166,7 @@ def test_a_change_of_a_stale_row_is_refused(world: World) -> None:
     def late(tx: Tx) -> None:
         tasks._step(tx, old, TaskState.CANCEL, {"finished_at": tx.now})
 
-    with pytest.raises(Conflict, match="same moment"):
+    with pytest.raises(Conflict, match="changed concurrently"):
         world.database.write(late)
     assert world.task(single).status == "pending"
 

@@ -33,7 +33,7 @@ CHUNK = 500
 
 
 def raise_event(tx: Tx, event: AlarmEvent, region: str, data: Mapping[str, Any]) -> None:
-    """Have an event told to all who want to hear of it, if this transaction commits."""
+    """Write one alarm per webhook that subscribes to the event."""
     hooks = tx.hooks.get(event, ())
     if not hooks:
         return
@@ -117,7 +117,7 @@ def after_sweep(tx: Tx, region: str, sweep_id: int, name: str, reason: str | Non
 
 
 def read_due(tx: Tx, region: str, hooks: Sequence[str], limit: int) -> list[AlarmRow]:
-    """What is to be told now to these, the oldest first."""
+    """The due alarms of these webhooks, the oldest first, from ix_alarm_due."""
     return read_rows(
         tx,
         AlarmRow,
@@ -134,30 +134,30 @@ def read_due(tx: Tx, region: str, hooks: Sequence[str], limit: int) -> list[Alar
 
 
 def lease(tx: Tx, rows: Sequence[AlarmRow], seconds: float) -> list[AlarmRow]:
-    """Those of these that nobody else has taken: for so long they are ours to deliver."""
+    """Lease alarms for delivery. Returns those that no other process has leased meanwhile."""
     until = tx.now + int(seconds * 1e6)
     return [row for row in rows if _change(tx, row, 0, due_at=until, tries=row.tries + 1)]
 
 
 def delivered(tx: Tx, row: AlarmRow) -> bool:
-    """Forget a row that was taken and delivered."""
+    """Delete a leased alarm after its delivery."""
     ours = (alarm.c.id == row.id, alarm.c.version == row.version + 1)
     return tx.execute(delete(alarm).where(*ours)).rowcount == 1
 
 
 def put_back(tx: Tx, row: AlarmRow, seconds: float, error: str) -> bool:
-    """A row that was taken and not delivered is due again after a while."""
+    """Make a leased alarm due again after its delivery failed."""
     due_at = tx.now + int(seconds * 1e6)
     return _change(tx, row, 1, due_at=due_at, error=error[:ERROR_LIMIT])
 
 
 def give_up(tx: Tx, row: AlarmRow, error: str) -> bool:
-    """It was tried often enough. It stays to be seen."""
+    """Give up on a leased alarm. The row is kept until retention deletes it."""
     return _change(tx, row, 1, state=GIVEN_UP, error=error[:ERROR_LIMIT])
 
 
 def _change(tx: Tx, row: AlarmRow, since: int, **values: Any) -> bool:
-    """Compare and set: `since` is how often we have changed the row since we read it."""
+    """Compare and set. `since`: how often this process has changed the row since it was read."""
     version = row.version + since
     changed = tx.execute(
         update(alarm)
@@ -168,7 +168,7 @@ def _change(tx: Tx, row: AlarmRow, since: int, **values: Any) -> bool:
 
 
 def count_given_up(tx: Tx, region: str) -> dict[str, int]:
-    """How many were given up, by whom they were for."""
+    """How many alarms were given up, by webhook."""
     rows = tx.execute(
         select(alarm.c.hook, func.count().label("n"))
         .where(alarm.c.region == region, alarm.c.state == GIVEN_UP)
@@ -178,7 +178,7 @@ def count_given_up(tx: Tx, region: str) -> dict[str, int]:
 
 
 def prune(tx: Tx, region: str, before: int) -> int:
-    """Delete a chunk of old ones: given up, or for someone who is not configured any more."""
+    """Delete a chunk of old alarms: given up, or of webhooks that are no longer configured."""
     old = select(alarm.c.id).where(alarm.c.region == region, alarm.c.created_at < before)
     ids = list(tx.execute(old.limit(CHUNK)).scalars())
     return tx.execute(delete(alarm).where(alarm.c.id.in_(ids))).rowcount if ids else 0

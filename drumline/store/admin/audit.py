@@ -1,4 +1,4 @@
-"""The audit trail: one row for every change that was asked for, done or refused."""
+"""The audit trail: one row per change command, whether it was done or refused."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def listed(
 
 
 def prune(tx: Tx, before: int) -> int:
-    """Delete a chunk of what is old."""
+    """Delete a chunk of old entries."""
     ids = list(tx.execute(select(audit.c.id).where(audit.c.at < before).limit(CHUNK)).scalars())
     return tx.execute(delete(audit).where(audit.c.id.in_(ids))).rowcount if ids else 0

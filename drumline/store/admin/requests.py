@@ -1,4 +1,4 @@
-"""Requests: a changing command that is sent twice is done once and answered the same."""
+"""Requests: a change command that is sent twice runs once and gets the same answer."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from drumline.store.rows import RequestRow, read_one
 from drumline.store.tables import request
 from drumline.store.tx import Tx
 
-# Built once: building a statement takes longer than SQLite does to carry it out.
+# Built once: building a statement takes longer than running it on SQLite.
 _BEGIN = insert(request)
 _ANSWER = update(request).where(request.c.id == bindparam("of"))
 
 
 class _Seen(Exception):
-    """The request has been carried out before."""
+    """The request has run before."""
 
 
 def once(

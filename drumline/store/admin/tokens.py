@@ -1,7 +1,7 @@
-"""API tokens: who holds them and what for. Only their hashes are kept.
+"""API tokens with their names and roles. Only their hashes are stored.
 
-A token is 256 random bits, so its SHA-256 tells nobody anything: there is nothing to guess that a
-slow hash would protect.
+A token is 256 random bits, so guessing it from its SHA-256 is hopeless and a slow hash is not
+needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def hash_of(text: str) -> str:
 
 
 def create(tx: Tx, name: str, role: Role, hashed: str) -> None:
-    """A token under a name that no other has that is still good."""
+    """Create a token. Conflict if a token that is not revoked has the name."""
     if tx.execute(select(token.c.id).where(token.c.live_name == name)).first():
         raise Conflict(field="name", reason=f"there is already a token called {name!r}")
     tx.execute(
@@ -36,7 +36,7 @@ def create(tx: Tx, name: str, role: Role, hashed: str) -> None:
 
 
 def ensure(tx: Tx, name: str, hashed: str) -> None:
-    """A node's own token, an admin's. If its file was made anew, the one before it is revoked."""
+    """Create the node's own admin token. If its file was replaced, the previous one is revoked."""
     if tx.execute(select(token.c.id).where(token.c.hash == hashed)).first() is None:
         _revoke(tx, name)
         create(tx, name, Role.ADMIN, hashed)
@@ -53,14 +53,14 @@ def _revoke(tx: Tx, name: str) -> int:
 
 
 def find(tx: Tx, hashed: str) -> TokenRow | None:
-    """The token of this hash, if it is still good."""
+    """The token of this hash, unless it is revoked."""
     return read_first(
         tx, TokenRow, select(token).where(token.c.hash == hashed, token.c.revoked_at.is_(None))
     )
 
 
 def note_use(tx: Tx, token_id: int, unless_since: int) -> None:
-    """Remember that a token was used, unless that is known well enough."""
+    """Record that a token was used, at most once per interval."""
     old = or_(token.c.last_used_at.is_(None), token.c.last_used_at < unless_since)
     tx.execute(update(token).where(token.c.id == token_id, old).values(last_used_at=tx.now))
 

@@ -1,4 +1,4 @@
-"""Batches' counters, held against their tasks."""
+"""Comparing the counters of batches with their tasks, and the schema with the tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline.store.tables import batch, count_column, task
 from drumline.store.tx import Tx
 
 Differences = dict[str, tuple[int, int]]
-"""By state: what the batch's counter says, and how many tasks there are."""
+"""By state: the batch's counter, and the number of tasks."""
 
 
 def next_batches(tx: Tx, after: int, limit: int) -> list[int]:
@@ -25,7 +25,7 @@ def next_batches(tx: Tx, after: int, limit: int) -> list[int]:
 
 
 def differences(tx: Tx, batch_id: int) -> Differences:
-    """Where a batch's counters are not what its tasks add up to. Nothing: they are right.
+    """The states whose counter differs from the number of tasks.
 
     In a reading transaction this may see a move between its two looks; `settled` does not.
     """
@@ -40,15 +40,15 @@ def differences(tx: Tx, batch_id: int) -> Differences:
         .group_by(task.c.status)
     )
     counted.update({one.status: one.tasks for one in found})
-    said: dict[str, Any] = {
+    counters: dict[str, Any] = {
         state.value: row._mapping[count_column(state)] for state in TaskState
     } | {"total": row.total}
     counted["total"] = sum(counted.values())
-    return {name: (said[name], n) for name, n in counted.items() if said.get(name, 0) != n}
+    return {name: (counters[name], n) for name, n in counted.items() if counters.get(name, 0) != n}
 
 
 def locked_differences(tx: Tx, batch_id: int) -> Differences:
-    """The differences while nobody can move a task of this batch: in a writing transaction."""
+    """The differences, with the batch row locked: no transaction can move its tasks meanwhile."""
     tx.execute(update(batch).where(batch.c.id == batch_id).values(version=batch.c.version))
     return differences(tx, batch_id)
 

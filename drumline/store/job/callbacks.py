@@ -1,8 +1,8 @@
-"""Callbacks: how a run that waits for its target is told what became of it.
+"""Callbacks: how the target of a waiting run reports its outcome.
 
-A token is the fence of one attempt under a secret: it says nothing by itself, is good for that
-attempt only, and needs no storing. It is used up by the run leaving `waiting_callback`. What comes
-before the run has begun to wait is kept with the row and counts as soon as it does.
+A token is an HMAC of one attempt's fence: it is valid for that attempt only and need not be
+stored. It expires when the run leaves `waiting_callback`. A callback that comes before the run has
+begun to wait is kept in the row and applied when it waits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROOM = 1024
 
 
 def secret_key(database: Database) -> bytes:
-    """The secret that all nodes of this database share; made when first asked for."""
+    """The secret that all nodes of this database share. Created at the first call."""
     found = database.read(stored_key)
     if found is None:
         made = secrets.token_hex(32)
@@ -65,9 +65,9 @@ def token_for(key: bytes, task_id: int, fence: int) -> str:
 def receive(
     tx: Tx, region: str, task_id: int, token: str, callback: Callback, limits: RetryLimits
 ) -> str:
-    """Take a callback: refuse it, keep it for later, note progress, or end the run by it.
+    """Receive a callback: refuse it, keep it, record progress, or end the run.
 
-    Whoever cannot show the token learns nothing, not even whether there is such a run.
+    Without the right token the answer is always BadToken, whether or not the run exists.
     """
     key, row = stored_key(tx), _row(tx, task_id, region)
     right = token_for(key or b"", task_id, 0 if row is None else row.fence)
@@ -131,9 +131,10 @@ def _as_text(value: Any) -> str | None:
 
 
 def _note(tx: Tx, row: _AnsweredRun, values: dict[str, Any]) -> None:
-    """Write down what came, if the attempt still goes on.
+    """Store a callback while the attempt is running or waiting.
 
-    It may have begun to wait since we looked: then it is due at once, for whoever looks first.
+    If the run has begun to wait since it was read, it becomes due at once, so that the reaper
+    applies the callback.
     """
     if "callback" in values:
         waits = task.c.status == TaskState.WAITING_CALLBACK
@@ -153,7 +154,7 @@ def _note(tx: Tx, row: _AnsweredRun, values: dict[str, Any]) -> None:
 
 
 def _end(tx: Tx, row: _AnsweredRun, callback: Callback, limits: RetryLimits) -> None:
-    """The run ends as its target says. What the first call brought is kept beside it."""
+    """End the run with the outcome that its target reports. The first call's answer is kept."""
     kept = None
     if callback.result is not None:
         kept = f'{{"answer":{row.answer or "null"},"callback":{_as_text(callback.result)}}}'
@@ -172,7 +173,7 @@ def _end(tx: Tx, row: _AnsweredRun, callback: Callback, limits: RetryLimits) -> 
 
 
 def apply_kept(database: Database, ids: list[int], limits: RetryLimits) -> None:
-    """End those of these runs that wait and whose callback is already there."""
+    """End those of these runs that wait and have a kept callback."""
 
     def settle(tx: Tx, task_id: int) -> None:
         row = _row(tx, task_id)
@@ -198,11 +199,11 @@ _ANYONE_WAITS = (
 
 
 def expire(database: Database, region: str, limits: RetryLimits, limit: int = 500) -> int:
-    """Fail the runs whose callback never came, and end those whose callback came too early."""
+    """Fail runs whose callback is overdue, and end those whose callback came early and was kept."""
 
     def look(tx: Tx) -> list[_WaitingRun]:
         if tx.execute(_ANYONE_WAITS, {"region": region}).first() is None:
-            return []  # as on most nodes at most times: one index entry was looked at
+            return []  # the usual case, at the cost of one index entry
         parts = [
             select(task.c.id)
             .where(

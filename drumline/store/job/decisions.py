@@ -1,7 +1,7 @@
-"""Decisions: what a firing becomes, in one transaction with the row that it becomes.
+"""Decisions about firings, each written in one transaction with the firing's row.
 
-Each moves the job's decision number from what it was read as, so two deciders (tickers, triggers)
-cannot both pass a limit.
+Each decision compares and sets the job's decision number, so two deciders (tickers, triggers)
+cannot both pass a concurrency limit.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ WAITING = (S.SCHEDULED, S.PENDING, S.RETRY_PENDING, S.WAITING_CALLBACK)
 def fire(tx: Tx, firings: Mapping[int, int]) -> dict[int, FiringDecision]:
     """Decide scheduled firings, given as firing and job, at most one of each job.
 
-    Left out are those that have been decided or taken back meanwhile. Raced: another decider is
-    at the same jobs, or a run that is to be replaced has just begun or ended.
+    Firings that were decided or deleted meanwhile are left out. RaceLost if another decider changed
+    one of the jobs, or a run to be replaced has just started or ended.
     """
     undecided = (task.c.id.in_(sorted(firings)), task.c.owner == TICKER)
     found = tx.execute(select(task.c.id).where(*undecided)).scalars()
@@ -88,7 +88,7 @@ def trigger(tx: Tx, job_id: int) -> tuple[int, FiringDecision]:
 
 
 def admit_again(tx: Tx, job_id: int) -> None:
-    """May a run of this job that has ended be run once more? Its limit holds for that, too."""
+    """Refuse to run an ended run again if the job's concurrency limit is reached."""
     row = jobs.begin_decision(tx, job_id)
     limit = row.max_concurrency
     if not limit or row.concurrency_policy == ConcurrencyPolicy.PARALLEL:
@@ -122,9 +122,9 @@ def _decided(tx: Tx, decision: FiringDecision) -> dict[str, Any]:
 def earlier_of(
     tx: Tx, rows: Iterable[JobRow], deciding: Collection[int] = ()
 ) -> dict[int, EarlierRuns]:
-    """What the earlier firings of jobs have come to; not counted are those that are decided now."""
+    """The earlier runs of these jobs. The firings in `deciding` are left out."""
     rows = list(rows)
-    # Only these two ask for it; it costs a look at every skip since that run.
+    # Only these two actions need it; it reads every skip since that run.
     asking = (FailureAction.SKIP, FailureAction.RETRY)
     last = _last(tx, [row.id for row in rows if row.failure_action in asking])
     return {
@@ -168,7 +168,7 @@ UnderWay = tuple[list[ActiveRun], list[int]]
 def _under_way(
     tx: Tx, rows: Iterable[JobRow], deciding: Collection[int] = ()
 ) -> dict[int, UnderWay]:
-    """The runs of jobs that were let through, and those that are queued, in their order."""
+    """The started or due runs of jobs, and the queued ones, in the order of their times."""
     plain = {row.id: is_plain(row) for row in rows}
     found: dict[int, UnderWay] = {job_id: ([], []) for job_id in plain}
     runs = read_rows(
@@ -183,7 +183,7 @@ def _under_way(
             continue
         ahead = run.scheduled_at > tx.now and run.fired_by == FiringKind.SCHEDULED
         if plain[run.active_job_id] and ahead:
-            continue  # passed on before its time: it is not under way yet
+            continue  # made pending ahead of its time: it is not active yet
         active, queued = found[run.active_job_id]
         if run.status == S.SCHEDULED:
             queued.append(run.id)
@@ -218,7 +218,7 @@ def _last(tx: Tx, job_ids: Sequence[int]) -> dict[int, LastRun]:
 
 
 def _skipped_since(tx: Tx, run: _LastStarted) -> bool:
-    """Was a firing skipped after the failure? What overlapped the run was skipped before it."""
+    """Whether a firing was skipped after the failure, not because it overlapped the run."""
     if run.status not in (S.FAIL, S.CANCEL):
         return False
     skipped = (
@@ -237,8 +237,8 @@ def _skipped_since(tx: Tx, run: _LastStarted) -> bool:
 def _cancel(tx: Tx, earlier: EarlierRuns, ids: Sequence[int]) -> None:
     """Cancel runs that a firing replaces: at once if they wait, by force if they run.
 
-    Whether they do was read before. If one began or ended since, the decision is not right any
-    more: with the old run just begun, the new one would run beside it.
+    Their states were read before. If one has started or ended since, the decision is outdated: the
+    new run could start beside the old one.
     """
     if not ids:
         return
@@ -271,7 +271,7 @@ def _cancel(tx: Tx, earlier: EarlierRuns, ids: Sequence[int]) -> None:
 
 
 def startable_jobs(tx: Tx, region: str) -> list[int]:
-    """The jobs for which there is anything for `start_queued` to do. A look holds up nobody."""
+    """The jobs for which `start_queued` has anything to do. Takes no locks."""
     rows = jobs.rows_of(tx, jobs.read_jobs_with_queue(tx, region))
     return [
         job_id
@@ -281,7 +281,7 @@ def startable_jobs(tx: Tx, region: str) -> list[int]:
 
 
 def start_queued(tx: Tx, job_id: int) -> list[int]:
-    """Let queued runs of a job start as far as its limit allows; returns those that may."""
+    """Make queued runs of a job pending as far as its limit allows; returns them."""
     row = jobs.begin_decision(tx, job_id)
     earlier = earlier_of(tx, [row])[row.id]
     ready = startable_runs(jobs.policies_of(row), earlier.active, earlier.queued)

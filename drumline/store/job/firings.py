@@ -1,7 +1,7 @@
-"""Firings as rows: materialised ahead, found when they are to be decided, shown.
+"""Firing rows: materialised ahead, read when their decision is due, shown.
 
-A firing is a task in state `scheduled`, known by its job and its scheduled time. Jobs without a
-policy have theirs passed on in bulk; the others have them decided one by one, see decisions.
+A firing is a task in state `scheduled`, identified by its job and its scheduled time. Firings of
+jobs without a policy are made pending in bulk; the others are decided one by one, see decisions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def row_for(
     due_at: int,
     kind: FiringKind = FiringKind.SCHEDULED,
 ) -> dict[str, Any]:
-    """A firing of a job, not decided yet."""
+    """The row of an undecided firing."""
     values = {
         "job_id": row.id,
         "active_job_id": row.id,
@@ -51,7 +51,7 @@ def row_for(
 
 
 class Plan(NamedTuple):
-    """What is to be written of a job's firings, and up to when that is all of them."""
+    """The firings of a job to be written. There are no others up to `until`."""
 
     row: JobRow
     times: Sequence[int]
@@ -61,8 +61,8 @@ class Plan(NamedTuple):
 def materialise(tx: Tx, plans: Sequence[Plan]) -> int:
     """Write jobs' firings and move each one's fired_until, in one transaction.
 
-    Left out are jobs that were changed meanwhile, or that another ticker has dealt with. Returns
-    how many were not.
+    Jobs that were changed meanwhile, or materialised by another ticker, are left out. Returns the
+    number of the others.
     """
     rows: list[dict[str, Any]] = []
     done = 0
@@ -72,7 +72,7 @@ def materialise(tx: Tx, plans: Sequence[Plan]) -> int:
             continue
         done += 1
         if times and row.fired_until <= row.changed_at:
-            # A run may have started a moment before the change, by a clock that is a little ahead.
+            # A run may have started just before the change, by a clock that is slightly ahead.
             there = set(_times_from(tx, row.id, times[0]))
             times = [t for t in times if t not in there]
         schedule = jobs.schedule_of(row)
@@ -89,10 +89,7 @@ def _times_from(tx: Tx, job_id: int, first: int) -> Sequence[int]:
 
 
 def plan_after(tx: Tx, row: JobRow) -> bool:
-    """The next firing of a job that fires a while after its last run has ended.
-
-    It is late at most, never missed: the delay is at least so long.
-    """
+    """Write the next firing of a job that fires some time after its last run has ended."""
     schedule = jobs.schedule_of(row)
     ended = last_end(tx, row.id)
     if ended is None:
@@ -136,7 +133,10 @@ _UNDECIDED_COLUMNS = columns_of(UndecidedFiring)
 
 
 def read_undecided(tx: Tx, region: str, until: int, limit: int) -> list[UndecidedFiring]:
-    """The firings that are to be decided by this time, earliest first."""
+    """The firings whose decision is due by this time, earliest first.
+
+    Reads one range of ix_task_queue per priority.
+    """
     parts = [
         select(*_UNDECIDED_COLUMNS)
         .where(
@@ -156,12 +156,12 @@ def read_undecided(tx: Tx, region: str, until: int, limit: int) -> list[Undecide
 
 
 def is_plain(row: JobRow) -> bool:
-    """Does every firing of this job simply run?"""
+    """Whether every firing of this job runs without a decision."""
     return not needs_decision(jobs.policies_of(row))
 
 
 def make_pending(tx: Tx, ids: Sequence[int]) -> int:
-    """Let firings of jobs without a policy run at their time, in bulk, no decision needed."""
+    """Make firings of jobs without a policy pending, so that they start at their time."""
     return tx.execute(
         update(task)
         .where(task.c.id.in_(ids), task.c.owner == TICKER, task.c.status == S.SCHEDULED)
@@ -222,7 +222,7 @@ def runs_of(
 
 
 def last_runs(tx: Tx, job_ids: Sequence[int]) -> dict[int, LatestRunRow]:
-    """The latest firing of each job that has come to its time."""
+    """The latest firing of each job whose time has come."""
     found: dict[int, LatestRunRow] = {}
     for job_id in job_ids:
         row = read_first(

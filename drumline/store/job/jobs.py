@@ -1,9 +1,8 @@
-"""Jobs: definitions that recur, their versions, and who may decide about their firings.
+"""Job rows: definitions, versions, and the counters that serialise work on a job's firings.
 
-Whoever writes firings of a job, or decides about them, first moves the job's row: `decision` when
-it decides, `fired_until` when it materialises, `version` when it changes the definition, each from
-what it read. So all of them wait for each other, and who comes second starts again from what the
-first has left.
+A transaction that writes or decides firings first updates the job's row by compare-and-set:
+`decision` to decide, `fired_until` to materialise, `version` to change the definition. So these
+transactions exclude each other, and the loser of a race starts again from the current row.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ FOREVER = 2**62
 """`fired_until` of a job that does not fire again unless it is changed."""
 
 RUN_COLUMNS = ("type", "target_type", "param", "retry", "priority", "timeout_ms", "env")
-"""What a run takes from its job as it stands."""
+"""The columns that a run copies from its job."""
 
 
 def schedule_of(row: JobRow) -> Schedule:
-    """A job's schedule, whole."""
+    """The schedule of a job."""
     return Schedule.parse(
         row.cron_expr,
         row.timezone,
@@ -81,7 +80,7 @@ def create(tx: Tx, region: str, values: Mapping[str, Any]) -> int:
 
 
 def get(tx: Tx, region: str, key: int | str) -> JobRow:
-    """A job by its id or its name; what is both is a name. A deleted one is not there."""
+    """A job that is not deleted, by its name or its id. A name of digits comes before an id."""
     here = select(job).where(job.c.region == region, job.c.deleted.is_(False))
     row = None
     if isinstance(key, str):
@@ -111,10 +110,10 @@ def listed(
 
 
 def change(tx: Tx, row: JobRow, version: int | None, values: Mapping[str, Any]) -> None:
-    """Change a job and take its unstarted firings back: both, or neither.
+    """Change a job and revoke its unstarted firings, in one transaction.
 
-    The job's row comes first. A ticker that is just materialising this job either finds its
-    version gone, or has committed before us, and then we see its firings and take them back.
+    The job's row is written first. A ticker that materialises this job at the same time either
+    fails its compare-and-set, or has committed before, and then its firings are seen here.
     """
     if version is not None and version != row.version:
         raise VersionConflict(id=row.id, found=row.version, wanted=version)
@@ -136,11 +135,11 @@ def change(tx: Tx, row: JobRow, version: int | None, values: Mapping[str, Any]) 
     if changed != 1:
         raise RaceLost
     now = read_one(tx, JobRow, select(job).where(job.c.id == row.id))
-    _take_back(tx, now, stopped=now.status != row.status == ENABLED or now.deleted)
+    _revoke_unstarted(tx, now, stopped=now.status != row.status == ENABLED or now.deleted)
 
 
 def switch(tx: Tx, row: JobRow, version: int | None, status: str) -> None:
-    """Enable or disable a job. What is so already stays as it is, with its firings."""
+    """Enable or disable a job. A job that has the status already keeps its firings."""
     if row.status != status:
         change(tx, row, version, {"status": status})
     elif version is not None and version != row.version:
@@ -148,17 +147,17 @@ def switch(tx: Tx, row: JobRow, version: int | None, status: str) -> None:
 
 
 def remove(tx: Tx, row: JobRow, version: int | None = None) -> None:
-    """Delete softly: the name is free again, the runs stay."""
+    """Mark a job as deleted. Its name becomes free, its runs stay."""
     change(tx, row, version, {"status": DISABLED, "deleted": True, "unique_name": None})
 
 
-def _take_back(tx: Tx, row: JobRow, stopped: bool) -> None:
-    """No firing starts any more as the job was before.
+def _revoke_unstarted(tx: Tx, row: JobRow, stopped: bool) -> None:
+    """Let no firing start with the old definition.
 
-    Those to come are deleted; a job that is still enabled has them computed anew. Of those whose
-    time has come, the undecided are over. What was let through or queued starts as the job is now,
-    or, if the job was stopped, not at all. Each gets another version: who has read it before
-    cannot start it.
+    Future firings are deleted; the ticker materialises those of an enabled job again. Undecided
+    firings whose time has come are skipped. Pending and queued runs get the new definition, or are
+    cancelled if the job was stopped. Their version changes, so that a keeper that has read the old
+    row cannot acquire it.
     """
     unstarted = (
         task.c.active_job_id == row.id,
@@ -191,13 +190,13 @@ def _take_back(tx: Tx, row: JobRow, stopped: bool) -> None:
 
 
 class TickerState(NamedTuple):
-    """Whether there is anything to look at. A ticker that has nothing to do asks for no more."""
+    """Which kinds of work a ticker has. An idle ticker reads nothing else."""
 
     behind: bool
-    """Firings of some job are not known far enough ahead."""
+    """A job's firings are not materialised far enough ahead."""
     undecided: bool
     following: bool
-    """There are jobs that fire after their own completion."""
+    """A job fires after its own completion."""
     queued: bool
 
 
@@ -212,12 +211,12 @@ _GLANCE = select(
 
 
 def read_ticker_state(tx: Tx, region: str, until: int) -> TickerState:
-    """One statement, whatever it finds."""
+    """Which kinds of work there are, in one statement of four index lookups."""
     return TickerState(*map(bool, tx.execute(_GLANCE, {"region": region, "until": until}).one()))
 
 
 def read_jobs_behind(tx: Tx, region: str, until: int, limit: int) -> list[JobRow]:
-    """Enabled jobs whose firings are not known up to this time, the most behind first."""
+    """Enabled jobs not materialised up to this time, the most behind first, from ix_job_due."""
     return read_rows(
         tx,
         JobRow,
@@ -252,13 +251,13 @@ def idle_after_completion(tx: Tx, region: str, limit: int) -> list[JobRow]:
 
 
 def read_jobs_with_queue(tx: Tx, region: str) -> list[int]:
-    """Jobs that have runs waiting for their turn."""
+    """Jobs that have queued runs, from ix_job_queued."""
     rows = tx.execute(select(job.c.id).where(job.c.region == region, job.c.queued.is_(True)))
     return list(rows.scalars())
 
 
 def advance(tx: Tx, row: JobRow, until: int) -> bool:
-    """Move fired_until, if the job is still as it was read."""
+    """Set fired_until. False if the job has changed since it was read."""
     changed = tx.execute(
         update(job)
         .where(
@@ -272,17 +271,17 @@ def advance(tx: Tx, row: JobRow, until: int) -> bool:
 
 
 def begin_decision(tx: Tx, job_id: int) -> JobRow:
-    """The job as it is, with its decision number moved: until the commit nobody else decides."""
+    """Raise a job's decision number and return the job: no one else decides before the commit."""
     return begin_decisions(tx, [job_id])[job_id]
 
 
 def begin_decisions(tx: Tx, job_ids: Sequence[int]) -> dict[int, JobRow]:
-    """The same for many jobs at once. Raced: another has decided about one of them since."""
+    """The same for many jobs. RaceLost if another decider has changed one of them."""
     rows = rows_of(tx, job_ids)
     read = [(row.id, row.decision) for row in rows.values()]
     changed = tx.execute(
         update(job)
-        # The ids alone say which index entries are looked at; the pairs compare.
+        # The ids select the index entries, the pairs compare the decision numbers.
         .where(job.c.id.in_(sorted(rows)), tuple_(job.c.id, job.c.decision).in_(read))
         .values(decision=job.c.decision + 1)
     ).rowcount
@@ -292,7 +291,7 @@ def begin_decisions(tx: Tx, job_ids: Sequence[int]) -> dict[int, JobRow]:
 
 
 def record_queues(tx: Tx, rows: Iterable[tuple[JobRow, bool]]) -> None:
-    """Remember which jobs have runs that wait for their turn. Part of their decisions."""
+    """Record which jobs have queued runs. Part of their decisions."""
     moved: dict[bool, list[int]] = {True: [], False: []}
     for row, queued in rows:
         if row.queued != queued:

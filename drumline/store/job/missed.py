@@ -1,4 +1,4 @@
-"""Firings that were missed: nobody decided them in time, or nobody was there to start them."""
+"""Missed firings: not decided in time, or not started because no worker was alive."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SECOND = 1_000_000
 
 
 def grace(row: JobRow) -> int:
-    """How late a firing may be decided. Jitter makes it late on purpose."""
+    """The maximum lateness of a decision, in microseconds. Jitter delays a firing on purpose."""
     return (row.misfire_grace_seconds + row.jitter_seconds) * SECOND
 
 
 def is_late(row: JobRow, scheduled_at: int, now: int) -> bool:
-    """Is this firing past its grace? One that follows a completion waits for no clock."""
+    """Whether this firing is missed. Firings that follow a completion are never missed."""
     return row.by_clock and scheduled_at < now - grace(row)
 
 
 def catch_up(tx: Tx, job_id: int, bound: int) -> Misfire | None:
-    """Deal with all firings of a job that were missed up to now: one gap, one answer.
+    """Apply a job's catch-up mode to all firings that it has missed up to now.
 
-    Some of them have rows, some were never materialised. As far as the job catches up they are
-    (made) ready to be decided; one row says how many are gone.
+    Some of them have rows, some were never materialised. Those that are caught up become undecided
+    firings; one skipped row stands for all others.
     """
     row = jobs.begin_decision(tx, job_id)
     if row.status != jobs.ENABLED or not row.by_clock:
@@ -89,7 +89,7 @@ def _missed_row(tx: Tx, row: JobRow, misfire: Misfire) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Firings that have rows, and after them those that were not materialised yet."""
+    """Firings that have rows, followed by those that were not materialised."""
 
     known: ListedFirings
     schedule: Schedule
@@ -107,17 +107,16 @@ class _Gap:
 
 
 def read_unstarted(tx: Tx, region: str, limit: int) -> list[int]:
-    """Firings that were let through and missed all the same.
+    """Pending runs that were not started because no worker was alive until the end of their grace.
 
-    No worker lived between their time and the end of their grace: whatever stopped everything
-    stopped them. Behind a backlog they would have been waiting while workers lived, and wait on.
-    Runs that an operator asked for are not for a schedule to drop.
+    A run that waits behind a backlog while workers are alive is not missed. Manual runs are never
+    missed.
     """
     ends = task.c.due_at + job.c.misfire_grace_seconds * SECOND
     worked = exists().where(
         keeper.c.region == region, keeper.c.started_at <= ends, keeper.c.beat_at >= task.c.due_at
     )
-    # From the jobs to their few active runs, never through a mountain of waiting tasks.
+    # From the jobs to their few active runs (ix_task_active_job), never through the whole backlog.
     missed = (
         select(task.c.id)
         .join(job, job.c.id == task.c.active_job_id)
@@ -138,7 +137,7 @@ def read_unstarted(tx: Tx, region: str, limit: int) -> list[int]:
 
 
 def make_undecided(tx: Tx, ids: Sequence[int]) -> int:
-    """Make firings undecided again, to be judged like any other that was missed."""
+    """Make pending runs undecided again, so that catch-up treats them as missed firings."""
     return tx.execute(
         update(task)
         .where(

@@ -1,4 +1,4 @@
-"""What runners can run, as they announced it: submissions are checked against this."""
+"""The handlers that runners have announced. Submissions are checked against them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _decode = msgspec.msgpack.Decoder(HandlerSpec).decode
 
 
 def announce(tx: Tx, region: str, manifest: Sequence[HandlerSpec]) -> None:
-    """Write a runner's manifest; later words replace earlier ones."""
+    """Write a runner's manifest. It replaces earlier rows of the same handlers."""
     rows = [
         {
             "region": region,
@@ -42,13 +42,13 @@ _OF_TYPE = _KNOWN.where(handler.c.type == bindparam("type"))
 
 
 def known(tx: Tx, region: str, type: str | None = None) -> list[HandlerSpec]:
-    """All of them, or those of one type."""
+    """All handlers of a region, or those of one type."""
     statement = _KNOWN if type is None else _OF_TYPE
     return [_decode(spec) for (spec,) in tx.execute(statement, {"region": region, "type": type})]
 
 
 def visible(tx: Tx, region: str) -> list[HandlerSpec]:
-    """Those that can be named: the hooks of sweeps are nobody's to call."""
+    """The handlers that users can name: all but the hooks of sweeps."""
     return [spec for spec in known(tx, region) if spec.target_type != HOOK_TARGET_TYPE]
 
 
@@ -76,7 +76,7 @@ def find(tx: Tx, region: str, type: str, target_type: str | None) -> HandlerSpec
 
 
 def _is_internal(spec: HandlerSpec) -> bool:
-    """Is it a part of a sweep's?"""
+    """Whether this is the partition handler or the hook handler of a sweep."""
     return spec.target_type in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE)
 
 

@@ -1,4 +1,4 @@
-"""Keepers: who is alive. A keeper's counter is its lease; the reaper judges by it."""
+"""Keeper rows. A keeper raises its counter as a heartbeat; the reaper declares silent ones dead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class KeeperDead(Conflict):
 
 
 def register(tx: Tx, *, name: str, region: str, node: str, pid: int, pid_started: int) -> int:
-    """A new incarnation. Its id is larger than that of any before it."""
+    """Register a new incarnation. Its id is larger than all earlier ones."""
     inserted = tx.execute(
         insert(keeper).values(
             name=name,
@@ -41,10 +41,10 @@ _TOUCH = (
 
 
 def record_heartbeat(tx: Tx, keeper_id: int) -> None:
-    """Raise the counter, or learn that this incarnation is over.
+    """Raise the counter. KeeperDead if this incarnation has ended.
 
-    The row stays locked until the commit: whoever declares this keeper dead waits for what it is
-    just acquiring, and then gives that back too.
+    The row stays locked until the commit. So the reaper, when it declares the keeper dead, waits
+    for an acquire in progress and gives its tasks back too.
     """
     if tx.execute(_TOUCH, {"keeper_id": keeper_id, "now": tx.now}).rowcount != 1:
         raise KeeperDead(id=keeper_id)
@@ -56,7 +56,7 @@ def is_alive(tx: Tx, keeper_id: int) -> bool:
 
 
 def close(tx: Tx, keeper_id: int, state: KeeperState) -> bool:
-    """End an incarnation. False if someone has ended it before."""
+    """End an incarnation. False if it has already ended."""
     changed = tx.execute(
         update(keeper)
         .where(keeper.c.id == keeper_id, keeper.c.state == KeeperState.ALIVE)
@@ -66,7 +66,7 @@ def close(tx: Tx, keeper_id: int, state: KeeperState) -> bool:
 
 
 def owns_tasks(region: str | BindParameter[str]) -> ColumnElement[bool]:
-    """Of a keeper's row: a task names it as its owner."""
+    """The condition that a keeper owns a task, looked up in ix_task_queue."""
     owned = select(task.c.id).where(task.c.region == region, task.c.owner == keeper.c.id)
     return owned.limit(1).correlate(keeper).exists()
 
@@ -83,17 +83,18 @@ def read_alive(tx: Tx, region: str) -> list[KeeperRow]:
 
 
 def read_ended_owners(tx: Tx, region: str) -> list[KeeperRow]:
-    """Incarnations that are over and still own tasks."""
+    """Ended incarnations that still own tasks."""
     return read_rows(tx, KeeperRow, _OWNING, {"region": region})
 
 
 def check_writable(tx: Tx) -> None:
-    """Write something that changes nothing: who cannot, must not judge those who cannot beat."""
+    """Write without a change. The reaper does so first: while it cannot write, keepers cannot send
+    heartbeats either, and it must not declare them dead."""
     tx.execute(_NOTHING)
 
 
 def count_alive_elsewhere(tx: Tx, region: str, node: str) -> int:
-    """How many keepers on other nodes could take over from this one."""
+    """How many keepers on other nodes are alive and could take over."""
     return int(
         tx.execute(
             select(func.count())

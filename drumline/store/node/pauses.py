@@ -1,4 +1,4 @@
-"""Pauses: types of work that are not to start, kept where no restart forgets them."""
+"""Paused task types, stored so that pauses survive restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writes of a partition that runs: opened once, then one checkpoint after the other.
+"""The writes of a running partition: opened once, then checkpoint after checkpoint.
 
 Each is fenced like every write of a run, and locks its task while it writes. The stored start
 never moves back; a checkpoint that comes twice changes nothing the second time.
@@ -27,7 +27,7 @@ FAILED_KEPT = 10_000
 
 
 class HeldPartition(msgspec.Struct, frozen=True):
-    """By whom, and under which fence, a partition's task is held."""
+    """The keeper that holds a partition's task, and the fence."""
 
     keeper_id: int
     task_id: int
@@ -35,7 +35,7 @@ class HeldPartition(msgspec.Struct, frozen=True):
 
 
 def open_partition(database: Database, held: HeldPartition) -> PartitionInfo | None:
-    """All that is needed to go on with a partition; none if it is not ours any more."""
+    """What a runner needs to continue a partition; None if the keeper has lost its task."""
     return database.write(partial(_open, held=held))
 
 
@@ -66,7 +66,7 @@ def _open(tx: Tx, held: HeldPartition) -> PartitionInfo | None:
 def checkpoint(
     database: Database, held: HeldPartition, flush: Checkpoint
 ) -> PartitionDirectives | None:
-    """Store how far a partition is; what is to be done from now on. None: it is not ours."""
+    """Store a checkpoint and return the directives; None if the keeper has lost the task."""
     return database.write(partial(_store, held=held, flush=flush))
 
 
@@ -104,7 +104,8 @@ def _store(tx: Tx, held: HeldPartition, flush: Checkpoint) -> PartitionDirective
 
 
 def _lock_task(tx: Tx, held: HeldPartition, progress: bool) -> bool:
-    """Lock the task under its fence. Progress clears its deaths: what it met so far, it passed."""
+    """Lock the task by its fence; False if it is lost. Progress resets the count of deaths, since
+    the items that may have caused them are done."""
     rest = {"deaths": 0} if progress else {}
     changed = tx.execute(
         update(task)
@@ -155,12 +156,12 @@ def _directives(tx: Tx, row: SweepRow, part: PartitionRow) -> PartitionDirective
 
 
 class SweepDemand(NamedTuple):
-    """What a node's share of the sweeps is to be reckoned from."""
+    """The figures that a node's share of the partitions is computed from."""
 
     wanted: int = 0
     """Partitions that run or wait to."""
     nodes: int = 0
-    """Nodes on which keepers live."""
+    """Nodes with an alive keeper."""
     here: int = 0
     """Partitions that keepers of this node hold."""
 

@@ -1,7 +1,7 @@
-"""What the end of a run means for its sweep, in the transaction that writes the end.
+"""The effect of a run's end on its sweep, in the transaction that writes the end.
 
-A partition's task that is over for good leaves its partition done or stopped short; a hook's
-lets the sweep go on, or not. The sweep's row is locked before the tasks': see `sweeps`.
+The last end of a partition's task completes or stops the partition; the end of a hook's task lets
+the sweep continue or fail. The sweep's row is locked before its tasks, see `sweeps`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from drumline.store.tx import Tx
 T = TypeVar("T")
 
 Owners = Mapping[int, int]
-"""Tasks by id, and the sweeps that they belong to."""
+"""The sweep of each task, by task id."""
 
 
 def lock_sweeps(tx: Tx, task_ids: Sequence[int]) -> Owners:
-    """Find the sweeps of these tasks and lock them."""
+    """Lock the sweeps of these tasks, in ascending order."""
     parts = tx.execute(
         select(sweep_partition.c.task_id, sweep_partition.c.sweep_id).where(
             sweep_partition.c.task_id.in_(task_ids)
@@ -46,7 +46,7 @@ def lock_sweeps(tx: Tx, task_ids: Sequence[int]) -> Owners:
 def apply_run_ends(
     tx: Tx, owners: Owners, ended: Sequence[FinishedRun], verdicts: Mapping[int, ReleaseDecision]
 ) -> None:
-    """Take the ends of these runs to their sweeps."""
+    """Apply the ends of these runs to their sweeps."""
     for run in ended:
         if run.id not in owners:
             continue
@@ -90,7 +90,7 @@ def _end_partition(tx: Tx, row: SweepRow, run: FinishedRun, verdict: ReleaseDeci
 
 
 def _reason(verdict: ReleaseDecision) -> str:
-    """Why a task that did not succeed did not, in a line."""
+    """Why a task did not succeed, in one line."""
     said = (verdict.info or "").strip().partition("\n")[0]
     what = "was cancelled" if verdict.status is TaskState.CANCEL else "failed"
     if verdict.cause is not None and verdict.cause != "error":

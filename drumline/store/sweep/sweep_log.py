@@ -1,4 +1,4 @@
-"""What is kept of a sweep's items: log lines and failed indexes, both bounded."""
+"""Log lines and failed indexes of sweeps, both bounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINES_KEPT = 10_000
 """Lines of one sweep, the newest."""
 CHUNK = 1_000
 RECENTLY = 3_600_000_000
-"""Microseconds after its end in which a sweep's lines are still looked at."""
+"""Microseconds after its last change in which a sweep's lines are still pruned."""
 
 
 def lines(
@@ -40,7 +40,7 @@ def failed(tx: Tx, sweep_id: int, after: int | None, limit: int) -> list[FailedI
 
 
 def prune_lines(tx: Tx, region: str) -> int:
-    """Delete a chunk of the lines that a sweep has beyond the newest so many."""
+    """Delete a chunk of the lines of one sweep beyond its newest LINES_KEPT."""
     grows = sweep.c.state.in_(sorted(ACTIVE)) | (sweep.c.updated_at > tx.now - RECENTLY)
     for sweep_id in tx.execute(select(sweep.c.id).where(sweep.c.region == region, grows)).scalars():
         this = sweep_log.c.sweep_id == sweep_id
@@ -55,7 +55,7 @@ def prune_lines(tx: Tx, region: str) -> int:
 
 
 def prune_sweeps(tx: Tx, region: str, before: int) -> int:
-    """Delete a chunk of what is left of one sweep that ended long ago, its row at last."""
+    """Delete a chunk of the rows of one sweep that ended long ago; its own row last."""
     over = (
         sweep.c.region == region,
         sweep.c.state.in_(sorted(ENDED)),

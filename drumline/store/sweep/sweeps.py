@@ -1,7 +1,7 @@
-"""Sweeps as rows, and their moves from state to state.
+"""Sweep rows and their state transitions.
 
-Every move locks the sweep's row first, then its tasks, and compares the version that it read: of
-two who move it at once, the second starts again from what the first has left.
+Every transition locks the sweep's row first, then its tasks, and compares the version that it
+read: of two transitions at once, the second starts again from the current row.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ REASON_LIMIT = 2_000
 
 
 def create(tx: Tx, region: str, values: Mapping[str, Any], spec: HandlerSpec) -> int:
-    """A new sweep. Its create hook, if it has one, is to look at it first."""
+    """Create a sweep. Its create hook, if it has one, must accept it before it can start."""
     name = values["name"]
     taken = select(sweep.c.id).where(sweep.c.unique_name == unique_name(region, name))
     if tx.execute(taken).first():
@@ -93,7 +93,7 @@ def get(tx: Tx, region: str, key: int | str) -> SweepRow:
 
 
 def lock(tx: Tx, sweep_id: int) -> SweepRow:
-    """The sweep as it is now, and nobody else moves it before the commit."""
+    """Lock a sweep until the commit and return it."""
     tx.execute(update(sweep).where(sweep.c.id == sweep_id).values(updated_at=tx.now))
     return read_one(tx, SweepRow, select(sweep).where(sweep.c.id == sweep_id))
 
@@ -142,7 +142,7 @@ def activity(tx: Tx, region: str) -> tuple[dict[str, int], float]:
 
 
 def change(tx: Tx, row: SweepRow, version: int | None, values: Mapping[str, Any]) -> SweepRow:
-    """Change what may change live, if the sweep is still at the version its reader saw."""
+    """Change a sweep that is still at this version."""
     if version is not None and version != row.version:
         raise Conflict(
             reason=f"Sweep {row.id} is at version {row.version}, not {version}: read it again "
@@ -152,7 +152,7 @@ def change(tx: Tx, row: SweepRow, version: int | None, values: Mapping[str, Any]
 
 
 def tasks_of(tx: Tx, row: SweepRow) -> list[int]:
-    """The tasks that a sweep has under way."""
+    """The unfinished tasks of a sweep: its partitions' and its hook's."""
     ids = [part.task_id for part in read_partitions(tx, [row.id])[row.id]] + [row.hook_task_id]
     return [task_id for task_id in ids if task_id is not None]
 
@@ -176,7 +176,7 @@ def unique_name(region: str, name: str) -> str:
 
 
 def start(tx: Tx, row: SweepRow, spec: HandlerSpec) -> SweepRow:
-    """An operator's start: at once, or when what must be prepared is."""
+    """Start a sweep for an operator: at once, or after its prepare hook."""
     prepares = spec.sweep is not None and spec.sweep.prepares
     target = state_after_start(row.state, prepare=prepares or row.end_index is None)
     if not row.checked:
@@ -200,7 +200,7 @@ def start(tx: Tx, row: SweepRow, spec: HandlerSpec) -> SweepRow:
 
 
 def begin(tx: Tx, row: SweepRow, by: Initiator) -> SweepRow:
-    """Let its partitions run: those that are not done get a task each."""
+    """Run the sweep: create its partitions, and a task for each that is not done."""
     if row.end_index is None:
         raise Conflict(reason=f"The items of sweep {row.id} have not been counted yet.")
     end_index = row.end_index
@@ -227,7 +227,7 @@ def begin(tx: Tx, row: SweepRow, by: Initiator) -> SweepRow:
 
 
 def start_prepared(tx: Tx, row: SweepRow) -> SweepRow:
-    """What was to be prepared is there: start it in the handler's name."""
+    """Start a sweep that waits for its preparation, on behalf of the handler."""
     check_sweep_transition(row.state, SweepState.RUNNING, Initiator.HANDLER)
     if row.hook_task_id is not None or row.end_index is None:
         raise Conflict(reason=f"The prepare hook of sweep {row.id} is not done yet.")
@@ -235,7 +235,7 @@ def start_prepared(tx: Tx, row: SweepRow) -> SweepRow:
 
 
 def stop(tx: Tx, row: SweepRow, by: Initiator, reason: str, *, kill: bool = False) -> SweepRow:
-    """Have it stop: no task of it starts any more, and those that run are asked to end."""
+    """Stop a sweep: cancel its waiting tasks and request its running ones to stop."""
     target = state_after_stop(row.state, by, asked=row.stop_requested)
     if target != row.state:
         row = move(tx, row, target, by, stop_requested=True, reason=reason[:REASON_LIMIT])
@@ -244,7 +244,7 @@ def stop(tx: Tx, row: SweepRow, by: Initiator, reason: str, *, kill: bool = Fals
 
 
 def conclude(tx: Tx, row: SweepRow) -> SweepRow:
-    """If nothing of it runs any more, it is finished or stopped."""
+    """Finish or stop a sweep that has no unfinished task."""
     row = read_one(tx, SweepRow, select(sweep).where(sweep.c.id == row.id))
     parts = read_partitions(tx, [row.id])[row.id]
     if row.hook_task_id is not None or any(part.task_id is not None for part in parts):
@@ -258,7 +258,7 @@ def conclude(tx: Tx, row: SweepRow) -> SweepRow:
 
 
 def move(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, **values: Any) -> SweepRow:
-    """The one way from state to state."""
+    """Make a state transition, the only way to change a sweep's state."""
     check_sweep_transition(row.state, target, by)
     row = _change(tx, row, state=target, **values)
     if target in (SweepState.STOPPED, SweepState.FAILED):
@@ -267,7 +267,7 @@ def move(tx: Tx, row: SweepRow, target: SweepState, by: Initiator, **values: Any
 
 
 def schedule_prepare_hook(tx: Tx, row: SweepRow, seconds: float) -> SweepRow:
-    """The prepare hook wants to be asked again later."""
+    """Run the prepare hook again after some seconds."""
     due_at = tx.now + int(seconds * 1e6)
     return _change(tx, row, hook_task_id=_add_hook(tx, row, "prepare", due_at))
 
@@ -332,7 +332,8 @@ def source_of(row: SweepRow) -> ItemSource | None:
 
 
 def _stop_tasks(tx: Tx, row: SweepRow, how: int) -> None:
-    """Cancel what waits, and ask what runs. A hook has no end of its own: it is killed."""
+    """Cancel the waiting tasks and request the running ones to stop. A hook is killed, since it
+    cannot stop early by itself."""
     parts = read_partitions(tx, [row.id])[row.id]
     members = [part.task_id for part in parts if part.task_id is not None]
     hooks = [] if row.hook_task_id is None else [row.hook_task_id]
@@ -355,7 +356,7 @@ def _stop_tasks(tx: Tx, row: SweepRow, how: int) -> None:
 
 
 def _cancel_waiting(tx: Tx, ids: list[int]) -> set[int]:
-    """Those that nobody holds will not start. Their rows are locked, so none is taken meanwhile."""
+    """Cancel those of the tasks that no keeper holds, and return them."""
     if not ids:
         return set()
     tx.execute(

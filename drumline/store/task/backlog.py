@@ -1,4 +1,4 @@
-"""What is still to be done, counted cheaply: batches' counters and a bounded look at the rest."""
+"""The backlog, counted cheaply: from the counters of batches and a bounded number of tasks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from drumline.store.tx import Tx
 
 MOST_BATCHES = 1000
 MOST_TASKS = 10_000
-"""However much there is, a look costs no more than this many index entries and rows."""
+"""Upper limits of the rows and index entries that one count reads."""
 
 
 def count(tx: Tx, region: str) -> tuple[int, dict[str, int]]:
     """Unfinished batches, and unfinished tasks by status.
 
     Tasks of batches are counted exactly, by the batches' own counters. Tasks without a batch are
-    counted among the first tasks that wait or run, so a flood of them shows as a large number and
-    not as the right one.
+    counted among the first tasks that wait or run, so their number is exact only below MOST_TASKS.
     """
     unfinished = [state for state in TaskState if state not in FINISHED]
     open_batches = (

@@ -1,4 +1,4 @@
-"""What keepers hold: looked at, to be stopped, and given back when its keeper is no more."""
+"""Held tasks: read by their keeper, requested to stop, and given back after a keeper's end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def give_back(
     died: Mapping[int, str] = MappingProxyType({}),
     only: Collection[int] | None = None,
 ) -> list[FinishedRun]:
-    """Free what a keeper holds. Those in `died` are charged with its death."""
+    """Give back the tasks that a keeper holds. Those in `died` are charged with its death."""
     rows = database.read(partial(read_held_tasks, region=region, keeper_id=keeper_id))
     specs = database.read(partial(handlers.by_key, region=region))
     over = []
@@ -75,7 +75,7 @@ def give_back(
 def finished_run(
     row: HeldRow | TaskRow, outcome: RunOutcome, specs: Mapping[str, HandlerSpec], worker: str
 ) -> FinishedRun:
-    """A held row as a run that is over."""
+    """The finished run of a held task, for `release`."""
     key = f"{row.target_type}/{row.type}"
     return FinishedRun(
         id=row.id,
@@ -97,7 +97,7 @@ def finished_run(
 
 
 def read_held_tasks(tx: Tx, region: str, keeper_id: int) -> list[HeldRow]:
-    """What a keeper holds, for the reaper to give back."""
+    """The tasks that a keeper holds, from ix_task_queue."""
     return read_rows(
         tx, HeldRow, select(*_COLUMNS).where(task.c.region == region, task.c.owner == keeper_id)
     )
@@ -111,6 +111,6 @@ _STOPPED = select(task.c.id, task.c.fence).where(
 
 
 def read_tasks_to_kill(tx: Tx, region: str, keeper_id: int) -> list[tuple[int, int]]:
-    """The (id, fence) of this keeper's runs that an operator wants killed."""
+    """The (id, fence) of this keeper's runs that an operator has requested to kill."""
     rows = tx.execute(_STOPPED, {"region": region, "keeper_id": keeper_id})
     return [(row.id, row.fence) for row in rows]

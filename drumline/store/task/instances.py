@@ -39,6 +39,6 @@ def claim_all(tx: Tx, region: str, type: str, instance_ids: Sequence[str]) -> di
 
 
 def _key(region: str, type: str, instance_id: str) -> str:
-    """As short as a key should be, and never the same for two that differ."""
+    """A digest: short enough for an index, and different for different instances."""
     parts = msgspec.msgpack.encode((region, type, instance_id))
     return blake2b(parts, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Retention: what is finished and old leaves in small chunks, so that nobody waits for it."""
+"""Retention: old finished rows are deleted in small chunks, so that no lock is held for long."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def prune_tasks(tx: Tx, region: str, before: int) -> int:
 
 
 def _surpassed() -> ColumnElement[bool]:
-    """A run of a job that its next decision does not ask for: not the last one that started, and
-    not the newest of all, which may be the skip that followed it."""
+    """A job's run that its next decision does not read. The decision reads the last started run and
+    the newest firing, which may be the skip that followed it."""
     later = task.alias("later")
     since = select(later.c.id).where(
         later.c.job_id == task.c.job_id, later.c.scheduled_at > task.c.scheduled_at
@@ -40,7 +40,7 @@ def _surpassed() -> ColumnElement[bool]:
 def prune_batches(tx: Tx, region: str, before: int) -> int:
     """Delete a chunk of one old finished batch, its row when no task is left.
 
-    A load that was given up long ago goes the same way.
+    An abandoned load is deleted in the same way.
     """
     old = (
         batch.c.region == region,
@@ -50,7 +50,7 @@ def prune_batches(tx: Tx, region: str, before: int) -> int:
     row = tx.execute(select(batch.c.id).where(*old).order_by(batch.c.id).limit(1)).first()
     if row is None:
         return 0
-    # Locked and looked at again: an operator may have begun to retry it or to roll it back.
+    # Lock the row and check again: an operator may have started a retry or a rollback.
     same = update(batch).where(batch.c.id == row.id, *old).values(finished=batch.c.finished)
     if tx.execute(same).rowcount != 1:
         return 0
@@ -71,7 +71,7 @@ def prune_requests(tx: Tx, before: int) -> int:
 
 
 def prune_keepers(tx: Tx, region: str, before: int) -> int:
-    """Forget incarnations that ended long ago and of which nothing is left to give back."""
+    """Delete keepers that ended long ago and own no tasks."""
     ids = tx.execute(
         select(keeper.c.id)
         .where(
@@ -86,7 +86,7 @@ def prune_keepers(tx: Tx, region: str, before: int) -> int:
 
 
 def _delete_tasks(tx: Tx, ids: list[int], *conditions: ColumnElement[bool]) -> int:
-    """Those of these tasks for which the conditions still hold, with all that is kept of them."""
+    """Delete those of the tasks that still meet the conditions, with their results and attempts."""
     if not ids:
         return 0
     deleted = tx.execute(delete(task).where(task.c.id.in_(ids), *conditions)).rowcount

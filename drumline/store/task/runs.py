@@ -1,8 +1,8 @@
 """The writes of a run: acquire, capture, release. Each one is fenced and counts its rows.
 
-A compare-and-set here is exact or not at all: if a write changes fewer rows than it was asked
-to, the transaction is rolled back, the rows are read, what was lost is left out, and the rest is
-tried again. So a commit whose fate was unknown is found done, and no counter is changed twice.
+A write changes all of its rows or none. If it changes fewer, the transaction is rolled back, the
+rows are read, the lost ones are left out, and the rest is tried again. So a commit of unknown fate
+is found to be done, and no counter changes twice.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 def acquire(database: Database, keeper_id: int, dues: Sequence[DueTask]) -> list[DueTask]:
-    """Take what can be taken of these tasks, in one commit. Losing some is normal.
+    """Acquire these tasks in one commit. Returns those that were won; losing some is normal.
 
-    Not for what the keeper holds already: that would be found to be its own, as after a commit
-    whose answer got lost, and be started a second time.
+    The keeper must not hold any of them: such a task would look like one won by a commit of unknown
+    fate, and would be started a second time.
     """
     already: list[DueTask] = []
     wanted = list({due.id: due for due in dues}.values())
@@ -59,7 +59,7 @@ def acquire(database: Database, keeper_id: int, dues: Sequence[DueTask]) -> list
             free = {i: (r.version, r.status) for i, r in rows.items() if r.owner == ANYONE}
             wanted = [due for due in wanted if free.get(due.id) == (due.version, due.status)]
         except PhaseChanged as changed:
-            # While a rollback spreads, tasks of one batch wait for either phase.
+            # While a rollback is applied, a batch has due tasks of both phases.
             phase = database.read(partial(phases_of, ids=[changed.batch_id]))
             wanted = [
                 due
@@ -92,7 +92,7 @@ def _acquire(tx: Tx, keeper_id: int, dues: Iterable[DueTask]) -> None:
 
 
 def _phase_for(held: TaskState) -> Phase:
-    """The phase in which a batch's tasks may be held like this."""
+    """The phase that a batch must be in while a task of it has this state."""
     return Phase.ROLLBACK if held is TaskState.ROLLBACK_RUNNING else Phase.FORWARD
 
 
@@ -120,7 +120,8 @@ _ACQUIRE = (
 def capture(
     database: Database, keeper_id: int, run_id: int, fence: int, before: str, after: str | None
 ) -> bool:
-    """Keep what a handler found before it changes anything; the first capture stays."""
+    """Store the state that a handler found before its change. The first capture stays. False if the
+    run has lost its task."""
 
     def work(tx: Tx) -> bool:
         mine = (task.c.id == run_id, task.c.owner == keeper_id, task.c.fence == fence)
@@ -143,18 +144,18 @@ def release(
     limits: RetryLimits,
     chance: float,
 ) -> list[int]:
-    """Write what runs came to, in one commit. Returns the tasks that were no longer ours."""
+    """Write the outcomes of runs in one commit. Returns the tasks that the owner has lost."""
     lost: list[int] = []
-    todo = list(ended)
+    remaining = list(ended)
     cancelled: set[int] = set()
     phases: dict[int, Phase] = {}
-    while todo:
+    while remaining:
         try:
             database.write(
                 partial(
                     _release,
                     keeper_id=keeper_id,
-                    ended=todo,
+                    ended=remaining,
                     limits=limits,
                     chance=chance,
                     cancelled=cancelled,
@@ -163,18 +164,20 @@ def release(
             )
             break
         except RaceLost:
-            rows = database.read(partial(_read_versions, ids=[run.id for run in todo]))
+            rows = database.read(partial(_read_versions, ids=[run.id for run in remaining]))
             alive = database.read(partial(keepers.is_alive, keeper_id=keeper_id))
             ours = {i for i, row in rows.items() if row.owner == keeper_id}
-            ours &= {run.id for run in todo if run.id in rows and rows[run.id].fence == run.fence}
+            ours &= {
+                run.id for run in remaining if run.id in rows and rows[run.id].fence == run.fence
+            }
             cancelled = {i for i in ours if rows[i].stop != NO_STOP}
-            # Only the reaper takes from an owner, and only from a dead one. While we live, a row
-            # that left us was released by our own commit, whose answer got lost on the way.
+            # Only the reaper takes tasks from an owner, and only from a dead keeper. A row that an
+            # alive keeper no longer owns was released by its own commit of unknown fate.
             if not alive:
-                lost += [run.id for run in todo if run.id not in ours]
-            todo = [run for run in todo if run.id in ours]
+                lost += [run.id for run in remaining if run.id not in ours]
+            remaining = [run for run in remaining if run.id in ours]
         except PhaseChanged:
-            ids = sorted({run.batch_id for run in todo if run.batch_id is not None})
+            ids = sorted({run.batch_id for run in remaining if run.batch_id is not None})
             phases = database.read(partial(phases_of, ids=ids))
     return lost
 
@@ -242,14 +245,14 @@ def _release(
 
 
 def release_in(tx: Tx, owner: int, ended: Sequence[FinishedRun], limits: RetryLimits) -> None:
-    """Write what runs came to, as part of a larger transaction. Raced: some have moved on."""
+    """Write the outcomes of runs within a transaction. RaceLost if the owner has lost some."""
     batch_ids = sorted({run.batch_id for run in ended if run.batch_id is not None})
     phases = phases_of(tx, batch_ids) if batch_ids else {}
     _release(tx, owner, ended, limits, random.random(), cancelled=set(), phases=phases)
 
 
 def _without_result(verdict: ReleaseDecision) -> ReleaseDecision:
-    """Results have a table of their own: tasks that differ in them only are one statement."""
+    """Results have their own table, so tasks that differ only in the result share a statement."""
     return verdict if verdict.result is None else msgspec.structs.replace(verdict, result=None)
 
 
@@ -288,10 +291,10 @@ _WAIT = _END.values(
     info=bindparam("info"),
     due_at=case((task.c.callback.is_not(None), bindparam("now")), else_=bindparam("new_due_at")),
 )
-"""A callback that came early stays, and makes the run due at once: whatever becomes of us, the
-reaper finds it."""
+"""A callback that came early stays and makes the run due at once, so that the reaper settles it if
+the keeper ends first."""
 _GIVE_BACK = _END.values(callback=None)
-"""What is known of the last failure stays. A callback was meant for the attempt that ends here."""
+"""The last failure stays. The callback belongs to the attempt that ends here."""
 _RELEASE = _GIVE_BACK.values(cause=bindparam("cause"), info=bindparam("info"))
 _FINISH = _RELEASE.values(unique_key=None, active_job_id=None, stop=NO_STOP)
 
@@ -299,7 +302,7 @@ _FINISH = _RELEASE.values(unique_key=None, active_job_id=None, stop=NO_STOP)
 def _store_results_and_attempts(
     tx: Tx, ended: Sequence[FinishedRun], verdicts: dict[int, ReleaseDecision]
 ) -> None:
-    """Results, and the attempts that did not succeed."""
+    """Store the results, and the attempts that did not succeed."""
     results = [
         {"task_id": run.id, "value": verdict.result}
         for run in ended

@@ -1,4 +1,4 @@
-"""The scan: which tasks are due, in the order in which they are to start."""
+"""The scan: the due tasks, in the order in which they should start."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from drumline.store.tables import ANYONE, task
 from drumline.store.tx import Tx
 
 PRIORITIES = range(9, -1, -1)
-"""From the highest to the lowest. Few, so that the scan can ask the index for each in turn."""
+"""From the highest to the lowest. Few enough for one range of ix_task_queue per priority."""
 
 _decode_retry = msgspec.json.Decoder(Retry).decode
 
 
 class Cursor(NamedTuple):
-    """Where a scan is: after this task in the order in which tasks are to start."""
+    """The position of a scan: after this task, in the order in which tasks start."""
 
     priority: int
     due_at: int
@@ -46,8 +46,8 @@ def ids(
 ) -> list[tuple[Cursor, int]]:
     """The next waiting tasks in order, with their versions: highest priority, then oldest.
 
-    One range of the index for each priority, so that neither future work nor a mountain of less
-    urgent work is ever walked through. Each part of the union reads at most `limit` entries.
+    One range of ix_task_queue per priority, so that the scan never walks over future tasks or a
+    backlog of lower priority. Each part of the union reads at most `limit` entries.
     """
     places = {"region": region, "until": until, "limit": limit}
     if after is not None:
@@ -60,7 +60,7 @@ def ids(
 
 @cache
 def _due_statement(after_priority: int | None) -> CompoundSelect[Any]:
-    """Built once for each place to go on from: building it took most of an idle scan."""
+    """Built once per priority of the cursor: building it took most of the time of an idle scan."""
     parts = []
     limit: BindParameter[int] = bindparam("limit", type_=Integer)
     for priority in PRIORITIES:
@@ -133,7 +133,7 @@ _unpack = msgspec.json.Decoder(_DueRow).decode
 
 
 def load(tx: Tx, ids: Sequence[int], known: dict[int, bytes]) -> list[DueTask]:
-    """The tasks behind these ids, ready to travel. `known` caches what is known of batches."""
+    """The due tasks with these ids. `known` caches the encoded batches."""
     rows = [_unpack(text) for text in tx.execute(_LOAD, {"ids": ids}).scalars()]
     missing = {row.batch_id for row in rows if row.batch_id is not None} - known.keys()
     if missing:
@@ -177,7 +177,7 @@ def _due(row: _DueRow, known: dict[int, bytes]) -> DueTask:
 
 
 def _run_facts(row: _DueRow) -> bytes:
-    """What a handler may know of its firing."""
+    """The parts of a firing that a handler is shown, encoded."""
     facts = RunInfo(
         row.job_id or 0, row.scheduled_at or 0, row.run_attempt or 1, row.trace_id or ""
     )
@@ -185,7 +185,7 @@ def _run_facts(row: _DueRow) -> bytes:
 
 
 def ahead_of(tx: Tx, row: TaskRow, most: int) -> int:
-    """How many due tasks are to start before this one; `most` if there are more than that."""
+    """How many due tasks start before this one, counted up to `most`."""
     found = 0
     for priority in PRIORITIES:
         if priority < row.priority or found >= most:

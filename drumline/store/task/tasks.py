@@ -1,4 +1,4 @@
-"""Tasks as rows: written in bulk, shown, and steered one by one."""
+"""Task rows: written in bulk, shown, and changed one by one by operators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ADD = insert(task)
 
 
 def new_row(now: int, region: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """A row from what a submission says. What it does not name is NULL or zero."""
+    """The row of a submission. Columns that it does not name are NULL or zero."""
     return {
         "region": region,
         "status": TaskState.PENDING,
@@ -53,8 +53,8 @@ def new_row(now: int, region: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows in bulk. As tuples for the driver: to be given a dictionary for each takes
-    SQLAlchemy as long as the database needs to write it."""
+    """Write rows in bulk, as tuples for the driver: with a dictionary per row SQLAlchemy takes as
+    long as the database needs for the write."""
     for start in range(0, len(rows), INSERT_ROWS):
         chunk = rows[start : start + INSERT_ROWS]
         mark = "?" if tx.connection.dialect.positional else "%s"
@@ -71,7 +71,7 @@ def _insert(mark: str, names: frozenset[str]) -> tuple[str, list[str]]:
 
 
 def add_to_batch(tx: Tx, batch_id: int, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write tasks of a batch that is still loading, and count them."""
+    """Write tasks of a batch that is still loading, and raise its counters."""
     add(tx, rows)
     changed = tx.execute(
         update(batch)
@@ -87,7 +87,7 @@ def add_to_batch(tx: Tx, batch_id: int, rows: Sequence[Mapping[str, Any]]) -> No
 
 
 def add_one(tx: Tx, row: Mapping[str, Any]) -> int:
-    """Write one task and learn its id."""
+    """Write one task and return its id."""
     return new_id(tx.execute(_ADD, row))
 
 
@@ -125,7 +125,7 @@ class TaskDetailRow(TaskRow, frozen=True):
 
 
 def get(tx: Tx, task_id: int, region: str | None = None) -> TaskDetailRow:
-    """One task, or a clear error."""
+    """One task; NotFound if the region has none with this id."""
     statement = (
         select(
             task,
@@ -180,7 +180,7 @@ _LISTED_COLUMNS = columns_of(TaskListRow)
 
 
 def held_of(tx: Tx, region: str, batch_id: int, limit: int) -> list[int]:
-    """Tasks of a batch that keepers hold. There are few of those, however many it has in all."""
+    """Tasks of a batch that keepers hold, found among all held tasks, which are few."""
     rows = tx.execute(
         select(task.c.id)
         .where(task.c.region == region, task.c.owner > ANYONE, task.c.batch_id == batch_id)
@@ -193,7 +193,7 @@ def held_of(tx: Tx, region: str, batch_id: int, limit: int) -> list[int]:
 
 
 def cancel(tx: Tx, task_id: int, region: str, force: bool) -> str:
-    """Cancel one task: at once if it waits, at its end or by force if it runs."""
+    """Cancel one task. A waiting task is cancelled at once, a running one is stopped or killed."""
     row = get(tx, task_id, region)
     _require_own(row)
     status = row.status
@@ -229,7 +229,7 @@ def retry(tx: Tx, task_id: int, region: str) -> TaskState:
 
 
 def _require_phase(tx: Tx, row: TaskRow, batch_id: int, needed: Phase) -> None:
-    """In another phase of its batch the task would wait for ever: nobody may acquire it."""
+    """Refuse a task whose batch is in another phase: no keeper would acquire it."""
     phase = batches.phases_of(tx, [batch_id])[batch_id]
     if phase is not needed:
         doing = {Phase.CANCEL: "is cancelled", Phase.ROLLBACK: "is rolled back"}.get(phase, phase)
@@ -255,7 +255,7 @@ def reschedule(tx: Tx, task_id: int, region: str, due_at: int | None, priority: 
 
 
 def _require_own(row: TaskRow) -> None:
-    """A sweep has tasks of its own, and steers them itself."""
+    """Refuse tasks of sweeps: only the sweep's own commands change them."""
     if row.target_type in (PARTITION_TARGET_TYPE, HOOK_TARGET_TYPE):
         raise Conflict(
             reason=f"task {row.id} belongs to sweep {row.target_id}: use `drumline sweep`"
@@ -284,4 +284,4 @@ def _only(tx: Tx, row: TaskRow, values: Mapping[str, Any]) -> None:
         .values(**values, updated_at=tx.now)
     ).rowcount
     if changed != 1:
-        raise Conflict(reason=f"task {row.id} changed at the same moment; look at it again")
+        raise Conflict(reason=f"task {row.id} was changed concurrently; read it and try again")
