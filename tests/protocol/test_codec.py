@@ -20,19 +20,19 @@ KINDS: tuple[type[Message], ...] = get_args(AnyMessage)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_message_comes_as_it_was_sent(kind: type[Message]) -> None:
+def test_every_message_is_decoded_as_it_was_encoded(kind: type[Message]) -> None:
     chance = random.Random(kind.__name__)
     for _ in range(200):
         message = sample(kind, chance)
         assert codec.decode(codec.encode(message)) == message
 
 
-def test_messages_are_told_apart_by_their_names() -> None:
+def test_messages_are_distinguished_by_their_names() -> None:
     assert len({codec.encode(sample(kind, random.Random(1)))[:12] for kind in KINDS}) == len(KINDS)
     assert set(KINDS) == set(Message.__subclasses__()), "AnyMessage leaves one out"
 
 
-def only_messages_or_decode_errors(
+def count_decodable(
     frames: list[bytes], decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]
 ) -> int:
     """How many could be read. Anything but a message or a DecodeError is raised here."""
@@ -53,12 +53,12 @@ def test_damaged_frames(seed: int) -> None:
     chance = random.Random(seed)
     good = [codec.encode(sample(kind, chance)) for kind in KINDS for _ in range(20)]
     frames = [mutated(chance.choice(good), chance) for _ in range(20_000)]
-    read = only_messages_or_decode_errors(frames, codec.decode, codec.encode)
+    read = count_decodable(frames, codec.decode, codec.encode)
     assert 0 < read < 10_000, "the damage is no test if all or none of it can be read"
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_frames_with_something_else_in_them(seed: int) -> None:
+def test_frames_with_wrong_content(seed: int) -> None:
     chance = random.Random(seed)
     good = [codec.encode(sample(kind, chance)) for kind in KINDS for _ in range(20)]
     whole = [msgspec.msgpack.decode(frame[1:]) for frame in good]
@@ -66,7 +66,7 @@ def test_frames_with_something_else_in_them(seed: int) -> None:
         bytes([VERSION]) + msgspec.msgpack.encode(replaced(chance.choice(whole), chance))
         for _ in range(5_000)
     ]
-    read = only_messages_or_decode_errors(frames, codec.decode, codec.encode)
+    read = count_decodable(frames, codec.decode, codec.encode)
     assert 0 < read < 2_500
 
 
@@ -74,7 +74,7 @@ def test_random_bytes() -> None:
     chance = random.Random(7)
     frames = [chance.randbytes(chance.randrange(60)) for _ in range(5_000)]
     frames += [bytes([VERSION]) + chance.randbytes(chance.randrange(60)) for _ in range(10_000)]
-    assert only_messages_or_decode_errors(frames, codec.decode, codec.encode) == 0
+    assert count_decodable(frames, codec.decode, codec.encode) == 0
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_random_bytes() -> None:
         (bytes([VERSION]) + msgspec.msgpack.encode({"type": "Unregister"}), "array"),
     ],
 )
-def test_the_error_says_what_is_wrong(frame: bytes, reason: str) -> None:
+def test_the_error_names_the_reason(frame: bytes, reason: str) -> None:
     with pytest.raises(DecodeError, match=f"(?i){reason}"):
         codec.decode(frame)
 
 
-def test_a_frame_that_nests_without_end_is_refused() -> None:
+def test_a_deeply_nested_frame_is_refused() -> None:
     head = IN_UNKNOWN_FIELD
     with pytest.raises(DecodeError):
         codec.decode(head + b"\x91" * 100_000)
@@ -111,7 +111,7 @@ def test_a_frame_that_nests_without_end_is_refused() -> None:
         codec.encode(Feed(()))[:-2] + b"\xdd\xff\xff\xff\xff",
     ],
 )
-def test_a_length_that_is_a_lie_costs_no_memory(head: bytes) -> None:
+def test_a_false_length_allocates_no_memory(head: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(DecodeError):
@@ -124,7 +124,7 @@ def test_a_length_that_is_a_lie_costs_no_memory(head: bytes) -> None:
 # --- the control socket ------------------------------------------------------------------------
 
 
-def test_a_request_and_its_answer_come_as_they_were_sent() -> None:
+def test_requests_and_replies_are_decoded_as_they_were_encoded() -> None:
     chance = random.Random(3)
     answers = msgspec.msgpack.Decoder(control.ControlReply)
     for _ in range(200):
@@ -142,7 +142,7 @@ def test_damaged_requests() -> None:
     good = control.encode(request)
     frames = [mutated(good, chance) for _ in range(20_000)]
     frames += [chance.randbytes(chance.randrange(40)) for _ in range(5_000)]
-    assert only_messages_or_decode_errors(frames, control.decode_request, control.encode) > 0
+    assert count_decodable(frames, control.decode_request, control.encode) > 0
 
 
 def test_a_request_of_another_version_is_refused() -> None:

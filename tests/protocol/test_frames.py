@@ -24,14 +24,14 @@ from tests.protocol.samples import sample
 KINDS: tuple[type[Frame], ...] = (*get_args(ToRunner), *get_args(ToKeeper))
 
 
-def test_every_frame_has_its_direction() -> None:
+def test_every_frame_has_one_direction() -> None:
     assert set(KINDS) == set(Frame.__subclasses__())
     assert not set(get_args(ToRunner)) & set(get_args(ToKeeper))
 
 
 @pytest.mark.parametrize("direction", [ToRunner, ToKeeper])
 @pytest.mark.parametrize("most", [1, 7, 64, 100_000])
-def test_frames_come_whole_however_they_are_cut(direction: object, most: int) -> None:
+def test_frames_arrive_complete_however_they_are_split(direction: object, most: int) -> None:
     chance = random.Random(most)
     frames = [sample(direction, chance) for _ in range(40)]
     stream = b"".join(encode_frame(frame) for frame in frames)
@@ -49,7 +49,7 @@ def test_frames_come_whole_however_they_are_cut(direction: object, most: int) ->
     there.close()
 
 
-def test_a_closed_end_is_not_an_empty_read() -> None:
+def test_a_closed_end_differs_from_an_incomplete_frame() -> None:
     here, there = socket.socketpair()
     channel = Channel(there, ToKeeper)
     here.sendall(encode_frame(sample(get_args(ToKeeper)[0], random.Random(1)))[:-1])
@@ -59,7 +59,7 @@ def test_a_closed_end_is_not_an_empty_read() -> None:
     there.close()
 
 
-def test_each_ticket_goes_to_one_of_two_readers() -> None:
+def test_each_ticket_is_read_by_one_of_two_readers() -> None:
     """The runner that starts a task, and the keeper that takes it back."""
     chance = random.Random(5)
     dues = [sample(DueTask, chance) for _ in range(500)]

@@ -44,15 +44,15 @@ def test_every_struct_is_described_with_its_fields(kind: type[msgspec.Struct]) -
 
 
 @pytest.mark.parametrize("kind", get_args(AnyMessage))
-def test_it_is_said_what_the_loss_of_every_message_means(kind: type[Message]) -> None:
+def test_the_loss_of_every_message_is_described(kind: type[Message]) -> None:
     assert "\n*Lost" in SECTIONS[kind.__name__]
 
 
-def test_nothing_is_described_that_there_is_not() -> None:
+def test_no_other_struct_is_described() -> None:
     assert set(SECTIONS) == {kind.__name__ for kind in (*get_args(AnyMessage), *PARTS)}
 
 
-def test_the_numbers_are_those_of_the_code() -> None:
+def test_the_numbers_equal_those_of_the_code() -> None:
     assert f"The version is `{messages.VERSION}`" in TEXT
     assert f"`version` | int = {control.VERSION} |" in TEXT
     assert f"at most {sockets.MAX_MESSAGE // 2**20} MiB" in TEXT

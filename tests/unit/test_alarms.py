@@ -26,7 +26,7 @@ from drumline.errors import BadConfig
 HOOK = Webhook(name="ops", url="http://ops.example/alarms", secret_env="OPS")  # noqa: S106  # a name
 
 
-def test_a_signature_is_as_the_specification_has_it() -> None:
+def test_a_signature_equals_the_example_of_the_specification() -> None:
     """The example of the Standard Webhooks specification's own libraries."""
     secret = webhook_secret(HOOK, {"OPS": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
     body = b'{"test": 2432232314}'
@@ -35,7 +35,7 @@ def test_a_signature_is_as_the_specification_has_it() -> None:
 
 
 @given(st.binary(min_size=1), st.text(), st.integers(0, 2**40), st.binary())
-def test_nothing_that_is_signed_can_be_changed(
+def test_the_signature_covers_id_time_and_body(
     secret: bytes, event_id: str, at: int, body: bytes
 ) -> None:
     signed = sign_message(secret, event_id, at, body)
@@ -49,14 +49,14 @@ def test_nothing_that_is_signed_can_be_changed(
 
 
 @given(st.integers(1, 100), st.floats(0, 1))
-def test_tries_are_further_and_further_apart_up_to_a_bound(tries: int, chance: float) -> None:
+def test_delays_between_tries_grow_up_to_a_limit(tries: int, chance: float) -> None:
     now, later = retry_delay(tries, chance), retry_delay(tries + 1, chance)
     assert 0 < now <= later <= MAX_DELAY
     assert retry_delay(tries, 0.0) <= now <= retry_delay(tries, 1.0) == 2 * retry_delay(tries, 0.0)
 
 
 @given(st.lists(st.sets(st.sampled_from(AlarmEvent), min_size=1), max_size=4))
-def test_each_hears_of_what_it_asked_for(asked: list[set[AlarmEvent]]) -> None:
+def test_each_webhook_receives_its_events(asked: list[set[AlarmEvent]]) -> None:
     webhooks = [
         Webhook(name=str(i), url="http://x/", secret_env="X", events=tuple(events))  # noqa: S106
         for i, events in enumerate(asked)
@@ -69,12 +69,12 @@ def test_each_hears_of_what_it_asked_for(asked: list[set[AlarmEvent]]) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "whsec_###"])
-def test_a_secret_that_is_missing_or_wrong_is_named(value: str) -> None:
+def test_a_missing_or_invalid_secret_is_named(value: str) -> None:
     with pytest.raises(BadConfig, match=r"'ops'.*OPS"):
         webhook_secret(HOOK, {"OPS": value})
 
 
-def test_the_pages_example_is_taken(tmp_path: Path) -> None:
+def test_the_example_of_the_page_is_valid(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "alarms.md").read_text()
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     file = tmp_path / "drumline.toml"
@@ -83,7 +83,7 @@ def test_the_pages_example_is_taken(tmp_path: Path) -> None:
     assert webhook.events == tuple(AlarmEvent), "all, as the page says"
 
 
-def test_settings_name_what_is_wrong() -> None:
+def test_invalid_webhook_settings_are_named() -> None:
     ok = '[{"name": "ops", "url": "https://x/", "secret_env": "S", "events": ["batch_end"]}]'
     settings = config.load({"DRUMLINE_WEBHOOKS": ok})
     assert settings.webhooks[0].events == (AlarmEvent.BATCH_END,)

@@ -17,7 +17,7 @@ timings = st.lists(
 
 
 @given(timings)
-def test_whatever_is_reported_a_bundle_has_one_to_most_tasks(
+def test_a_bundle_has_one_to_max_tasks_whatever_is_reported(
     reports: list[tuple[int, float]],
 ) -> None:
     means = RuntimeEstimates(BUDGET, MOST)
@@ -52,14 +52,14 @@ def test_the_mean_is_between_the_extremes_and_never_below_the_latest_slow_run(
             assert mean == seconds, "what got slower is believed at once"
 
 
-def test_an_unknown_handler_gets_one_task_and_nothing_behind_it() -> None:
+def test_an_unknown_handler_gets_one_task_and_no_second_bundle() -> None:
     means = RuntimeEstimates(BUDGET, MOST)
     assert means.bundle_size("never seen") == 1
     assert means.expected_seconds("never seen") == math.inf
     assert not means.is_quick("never seen")
 
 
-def test_bundles_grow_with_what_was_measured() -> None:
+def test_bundles_grow_with_the_number_of_measured_runs() -> None:
     means = RuntimeEstimates(BUDGET, MOST)
     sizes = []
     for _ in range(4):
@@ -70,7 +70,7 @@ def test_bundles_grow_with_what_was_measured() -> None:
     assert means.is_quick("k")
 
 
-def test_one_slow_run_makes_bundles_of_one_and_quick_runs_make_them_grow_again() -> None:
+def test_a_slow_run_shrinks_bundles_to_one_and_quick_runs_let_them_grow() -> None:
     means = RuntimeEstimates(BUDGET, MOST)
     means.record_runs("k", 1000, 0.001)
     assert means.bundle_size("k") == MOST
@@ -93,7 +93,7 @@ def test_handlers_do_not_share_their_means() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 5e-324, 1e-310])
-def test_a_clock_too_coarse_to_measure_means_quick(seconds: float) -> None:
+def test_a_time_too_short_to_measure_counts_as_quick(seconds: float) -> None:
     means = RuntimeEstimates(BUDGET, MOST)
     means.record_runs("k", 1000, seconds)
     assert means.bundle_size("k") == MOST

@@ -36,7 +36,7 @@ def minutes(*which: int) -> tuple[int, ...]:
     ],
 )
 @pytest.mark.parametrize("source", [EVERY_MINUTE, ListedFirings(minutes(*range(20)))])
-def test_what_is_past_its_grace_goes_by_the_mode(
+def test_firings_past_their_grace_are_handled_by_the_mode(
     source: Schedule | ListedFirings,
     mode: CatchUpMode,
     bound: int,
@@ -56,7 +56,7 @@ def test_what_is_past_its_grace_goes_by_the_mode(
     assert found == CatchUpPlan(minutes(*run, 9, 10), expected)
 
 
-def test_exactly_at_its_grace_it_still_runs() -> None:
+def test_a_firing_exactly_at_its_grace_runs() -> None:
     for late, run in ((0, (1,)), (1, ())):
         found = plan_catch_up(
             EVERY_MINUTE,
@@ -71,7 +71,7 @@ def test_exactly_at_its_grace_it_still_runs() -> None:
 
 
 @pytest.mark.parametrize("mode", CatchUpMode)
-def test_nothing_from_before_the_last_change_is_run_or_reported(mode: CatchUpMode) -> None:
+def test_firings_from_before_the_last_change_are_ignored(mode: CatchUpMode) -> None:
     found = plan_catch_up(
         EVERY_MINUTE,
         fired_until=0,
@@ -86,7 +86,7 @@ def test_nothing_from_before_the_last_change_is_run_or_reported(mode: CatchUpMod
 
 
 @pytest.mark.parametrize("mode", CatchUpMode)
-def test_nothing_missed_nothing_said(mode: CatchUpMode) -> None:
+def test_no_misfire_if_no_firing_was_missed(mode: CatchUpMode) -> None:
     for until in (10 * MINUTE, 12 * MINUTE):
         found = plan_catch_up(
             EVERY_MINUTE, fired_until=until, now=10 * MINUTE, grace_us=0, mode=mode, bound=9
@@ -124,7 +124,7 @@ def test_every_firing_is_run_or_counted_as_missed(
     assert missed == max(old - {NONE: 0, COMPACT: 1, FULL: bound}[mode], 0)
 
 
-def test_a_misfire_says_how_many_and_when() -> None:
+def test_the_reason_of_a_misfire_names_count_and_times() -> None:
     assert Misfire(3, 0, 2 * MINUTE).reason == (
         "3 firings were missed, from 1970-01-01T00:00:00+00:00 to 1970-01-01T00:02:00+00:00"
     )

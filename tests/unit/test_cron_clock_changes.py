@@ -131,7 +131,7 @@ by_the_minute = st.builds(
     15,  # the start is itself in the repeated hour
     120,
 )
-def test_follows_the_rule_through_clock_changes(
+def test_firings_around_clock_changes_follow_the_rule(
     expression: Expression, where: tuple[str, int], before: int, length: int
 ) -> None:
     zone, change = where
@@ -154,7 +154,9 @@ by_the_second = st.builds(
 
 @given(by_the_second, near_a_change)
 @settings(max_examples=40)
-def test_follows_the_rule_by_the_second(expression: Expression, where: tuple[str, int]) -> None:
+def test_firings_by_the_second_follow_the_rule(
+    expression: Expression, where: tuple[str, int]
+) -> None:
     assume(len(expression.text) <= 64)
     zone, change = where
     start, end = change - 1_000, change + 4_000
@@ -188,7 +190,7 @@ def test_fixed_times_agree_with_cronsim_through_clock_changes(
     st.lists(st.integers(-30 * 3600 * US, 30 * 3600 * US), min_size=3, max_size=3),
 )
 @settings(max_examples=150)
-def test_a_stretch_cut_anywhere_fires_the_same(
+def test_a_period_split_anywhere_has_the_same_firings(
     expression: Expression, where: tuple[str, int], cuts: list[int]
 ) -> None:
     """No firing is lost or doubled at a border, also one inside a gap or a repeated hour."""
@@ -276,7 +278,7 @@ def made_up_zone(changes: dict[str, int], before: int) -> ZoneInfo:
     return ZoneInfo.from_file(BytesIO(data + b"XXX\0"))
 
 
-def test_a_repeated_hour_that_the_end_of_the_year_cuts_in_two() -> None:
+def test_a_repeated_hour_across_the_end_of_the_year() -> None:
     """01:30 in the new year is followed by 23:30 in the old one, half an hour before it ends."""
     zone = made_up_zone({"2020-12-31T23:30": 0}, before=2)
     cron = CronExpression.parse("45 0,23 * * *")
@@ -296,14 +298,14 @@ def test_a_change_at_the_very_end_of_the_year() -> None:
         assert list(found) == [us(moment), us("2021-01-01T23:30")]
 
 
-def test_every_quarter_of_an_hour_stays_every_quarter_through_a_whole_year() -> None:
+def test_a_quarter_hourly_schedule_has_no_irregular_gap_in_a_year() -> None:
     cron = CronExpression.parse("*/15 * * * *")
     for zone in ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"):
         found = list(cron.between(us("2024-01-01"), us("2025-01-01"), ZoneInfo(zone)))
         assert {b - a for a, b in pairwise(found)} == {900 * US}
 
 
-def test_no_zone_changes_its_clock_twice_between_two_probes() -> None:
+def test_no_zone_changes_its_offset_twice_between_two_probes() -> None:
     closest = min(
         later - earlier
         for zone in zoneinfo.available_timezones()
@@ -327,7 +329,7 @@ def _neighbours(zone: Any) -> Iterator[tuple[int, int]]:
 @example("Pacific/Apia", 2011)
 @example("Africa/Casablanca", 2024)
 @example("Africa/Monrovia", 1972)
-def test_finds_every_change_of_every_zone(zone: str, year: int) -> None:
+def test_every_offset_change_of_every_zone_is_found(zone: str, year: int) -> None:
     tz = ZoneInfo(zone)
     segments = _segments_of_year(tz, year)
     begin = int(datetime(year, 1, 1, tzinfo=UTC).timestamp())

@@ -89,7 +89,7 @@ def test_normalised(text: str, normalised: str) -> None:
         ("0 0 */31 * L1", "day-of-week", "never fire"),
     ],
 )
-def test_a_bad_field_is_named(text: str, field: str, why: str) -> None:
+def test_a_refusal_names_the_field(text: str, field: str, why: str) -> None:
     with pytest.raises(BadCron) as caught:
         CronExpression.parse(text)
     assert caught.value.details["cron_field"] == field
@@ -108,7 +108,7 @@ def test_a_bad_field_is_named(text: str, field: str, why: str) -> None:
         ("0 0 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23 * * *", "64"),
     ],
 )
-def test_a_bad_expression_is_refused(text: str, why: str) -> None:
+def test_an_expression_with_the_wrong_shape_is_refused(text: str, why: str) -> None:
     with pytest.raises(BadSchedule, match=why) as caught:
         CronExpression.parse(text)
     assert caught.value.details["field"] == "cron_expr"
@@ -127,7 +127,7 @@ def test_64_characters_are_allowed_and_65_are_not() -> None:
 
 @given(st.text(alphabet="0123456789*/?,- LWMON#@\n\x00é", max_size=80))
 @settings(max_examples=300)
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         cron = CronExpression.parse(text)
     except BadSchedule as error:
@@ -153,7 +153,7 @@ def every_item(low: int, high: int) -> Iterator[Field]:
 
 
 @pytest.mark.parametrize(("index", "low", "high"), [(2, 0, 23), (3, 1, 31), (4, 1, 12), (5, 0, 6)])
-def test_croniter_reads_every_item_as_it_is_meant(index: int, low: int, high: int) -> None:
+def test_croniter_reads_every_item_as_cron_does(index: int, low: int, high: int) -> None:
     """All items of the small fields: a stored schedule keeps its meaning."""
     for item in every_item(low, high):
         assert frozenset(read_field(index, item.text).values) == item.values, item.text
@@ -162,7 +162,7 @@ def test_croniter_reads_every_item_as_it_is_meant(index: int, low: int, high: in
 @pytest.mark.parametrize("index", [0, 1])
 @given(field=fields(0, 59))
 @settings(max_examples=200)
-def test_croniter_reads_seconds_and_minutes_as_they_are_meant(index: int, field: Field) -> None:
+def test_croniter_reads_seconds_and_minutes_as_cron_does(index: int, field: Field) -> None:
     assert frozenset(read_field(index, field.text).values) == field.values
 
 

@@ -53,7 +53,7 @@ def test_the_first_firing_runs() -> None:
         EarlierRuns(queued=(5,)),
     ],
 )
-def test_overlap_skip_skips_while_anything_is_running_or_waiting(earlier: EarlierRuns) -> None:
+def test_overlap_skip_skips_while_a_run_is_unfinished(earlier: EarlierRuns) -> None:
     decision = decide_firing(FiringPolicies(OVERLAP.SKIP), earlier)
     assert outcome(decision) == (SKIPPED, Cause.OVERLAP, 1, ())
     assert decision.reason == (
@@ -61,19 +61,19 @@ def test_overlap_skip_skips_while_anything_is_running_or_waiting(earlier: Earlie
     )
 
 
-def test_overlap_skip_comes_before_the_queue() -> None:
+def test_overlap_skip_precedes_the_queue() -> None:
     policies = FiringPolicies(OVERLAP.SKIP, FAILURE.RUN_NEW, CONCURRENCY.QUEUE, 1)
     assert decide_firing(policies, RUNNING).cause is Cause.OVERLAP
 
 
-def test_cancel_prev_cancels_what_is_unfinished_and_waits_for_what_has_started() -> None:
+def test_cancel_prev_cancels_unfinished_runs_and_waits_for_started_ones() -> None:
     earlier = EarlierRuns((ActiveRun(4), ActiveRun(5, started=False)), queued=(6, 7))
     decision = decide_firing(FiringPolicies(OVERLAP.CANCEL_PREV), earlier)
     assert outcome(decision) == (QUEUED, Cause.OVERLAP, 1, (4, 5, 6, 7))
     assert decision.reason == "queued: it starts when the cancelled runs have ended"
 
 
-def test_cancel_prev_runs_at_once_if_nothing_had_started() -> None:
+def test_cancel_prev_runs_immediately_if_no_run_had_started() -> None:
     earlier = EarlierRuns((ActiveRun(5, started=False),), queued=(6,))
     assert outcome(decide_firing(FiringPolicies(OVERLAP.CANCEL_PREV), earlier)) == (
         PENDING,
@@ -83,19 +83,21 @@ def test_cancel_prev_runs_at_once_if_nothing_had_started() -> None:
     )
 
 
-def test_cancel_prev_does_not_cancel_twice_but_still_waits() -> None:
+def test_cancel_prev_waits_for_runs_that_are_being_cancelled() -> None:
     earlier = EarlierRuns((ActiveRun(4, cancelling=True),))
     decision = decide_firing(FiringPolicies(OVERLAP.CANCEL_PREV), earlier)
     assert outcome(decision) == (QUEUED, Cause.OVERLAP, 1, ())
 
 
 @pytest.mark.parametrize("concurrency", CONCURRENCY)
-def test_what_cancel_prev_cancels_no_longer_counts(concurrency: ConcurrencyPolicy) -> None:
+def test_runs_cancelled_by_cancel_prev_do_not_count_for_the_limit(
+    concurrency: ConcurrencyPolicy,
+) -> None:
     policies = FiringPolicies(OVERLAP.CANCEL_PREV, FAILURE.RUN_NEW, concurrency, 1)
     assert decide_firing(policies, replace(RUNNING, queued=(5,))).cause is Cause.OVERLAP
 
 
-def test_cancel_prev_acts_before_a_failure_is_looked_at() -> None:
+def test_cancel_prev_precedes_the_failure_action() -> None:
     policies = FiringPolicies(OVERLAP.CANCEL_PREV, FAILURE.SKIP)
     decision = decide_firing(policies, replace(RUNNING, last=FAILED))
     assert outcome(decision) == (SKIPPED, Cause.FAILURE, 4, (4,))
@@ -107,7 +109,7 @@ def test_overlap_parallel_ignores_the_limit(concurrency: ConcurrencyPolicy) -> N
     assert outcome(decide_firing(policies, replace(RUNNING, queued=(5,)))) == (PENDING, None, 1, ())
 
 
-def test_overlap_allow_goes_on_to_the_limit() -> None:
+def test_overlap_allow_is_subject_to_the_limit() -> None:
     assert outcome(decide_firing(FiringPolicies(OVERLAP.ALLOW), RUNNING)) == (PENDING, None, 1, ())
     limited = FiringPolicies(OVERLAP.ALLOW, FAILURE.RUN_NEW, CONCURRENCY.SKIP, 1)
     assert decide_firing(limited, RUNNING).cause is Cause.CONCURRENCY
@@ -149,7 +151,7 @@ def test_after_a_failure(
         TaskState.RETRY_PENDING,
     ],
 )
-def test_what_has_not_failed_starts_the_count_again(
+def test_the_run_number_is_1_unless_the_last_run_failed(
     action: FailureAction, state: TaskState
 ) -> None:
     earlier = EarlierRuns(last=LastRun(state, 3))
@@ -168,7 +170,7 @@ def test_a_failure_skip_says_which_run_failed() -> None:
     )
 
 
-def test_a_skip_for_another_reason_is_the_one_skip_and_takes_its_number() -> None:
+def test_a_skip_of_any_cause_after_a_failure_is_the_one_skip() -> None:
     policies = FiringPolicies(OVERLAP.SKIP, FAILURE.SKIP)
     first = decide_firing(policies, replace(RUNNING, last=FAILED))
     assert outcome(first) == (SKIPPED, Cause.OVERLAP, 4, ())
@@ -192,7 +194,7 @@ def numbers(action: FailureAction, ends: list[TaskState]) -> Iterator[tuple[str,
             end = next(todo, None)
 
 
-def test_numbers_over_a_row_of_failures() -> None:
+def test_run_numbers_over_consecutive_failures() -> None:
     ends = [TaskState.FAIL, TaskState.FAIL, TaskState.SUCCESS, TaskState.CANCEL, TaskState.SUCCESS]
     assert list(numbers(FAILURE.SKIP, ends)) == [
         ("pending", 1),
@@ -267,7 +269,7 @@ def test_overlap_does_not_apply_to_a_manual_trigger(overlap: OverlapAction) -> N
 
 
 @pytest.mark.parametrize("overlap", OVERLAP)
-def test_a_manual_trigger_keeps_to_the_limit(overlap: OverlapAction) -> None:
+def test_a_manual_trigger_is_subject_to_the_limit(overlap: OverlapAction) -> None:
     policies = FiringPolicies(overlap, FAILURE.RUN_NEW, CONCURRENCY.SKIP, 1)
     decision = decide_firing(policies, RUNNING, MANUAL)
     assert outcome(decision) == (SKIPPED, Cause.CONCURRENCY, 1, ())
@@ -314,7 +316,7 @@ ALL_EARLIER = [
 
 
 @pytest.mark.parametrize("kind", FiringKind)
-def test_needs_decision_exactly_when_the_answer_can_differ(kind: FiringKind) -> None:
+def test_a_decision_is_needed_exactly_if_it_can_differ(kind: FiringKind) -> None:
     plain = (PENDING, None, 1, ())
     for policies in ALL_POLICIES:
         # A queue that is there has a limit that is there (or replaced runs that are ending).
@@ -323,7 +325,7 @@ def test_needs_decision_exactly_when_the_answer_can_differ(kind: FiringKind) -> 
     assert not needs_decision(FiringPolicies(), kind)
 
 
-def test_every_decision_says_why_and_only_replacing_cancels() -> None:
+def test_every_decision_has_a_reason_and_only_cancel_prev_cancels() -> None:
     for policies, earlier, kind in product(ALL_POLICIES, ALL_EARLIER, FiringKind):
         decision = decide_firing(policies, earlier, kind)
         assert decision.reason

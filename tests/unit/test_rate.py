@@ -42,9 +42,7 @@ def test_a_minute_is_exact_within_two_percent(rate: float, late: float) -> None:
 
 
 @given(rate=RATES, rng=st.randoms(use_true_random=False))
-def test_no_stretch_of_time_brings_more_than_the_rate_and_one_small_burst(
-    rate: float, rng: random.Random
-) -> None:
+def test_no_period_exceeds_the_rate_by_more_than_one_burst(rate: float, rng: random.Random) -> None:
     bucket = TokenBucket(rate, 0.0)
     now, grants = 0.0, []
     for _ in range(60):
@@ -67,13 +65,13 @@ def test_500_a_second_is_smooth() -> None:
     assert max(by_tenth) <= 55
 
 
-def test_a_held_up_sweep_does_not_make_up_for_it_in_one_blow() -> None:
+def test_a_delayed_sweep_does_not_catch_up_in_one_burst() -> None:
     bucket = TokenBucket(500, 0.0)
     assert bucket.take(60.0, 10**9) == 51
 
 
 @given(rate=st.floats(0.01, 1e6), wanted=st.integers(1, 100), now=st.floats(0, 1e7))
-def test_who_waits_as_long_as_told_is_granted_and_not_much_earlier(
+def test_tokens_are_granted_after_the_announced_wait_and_not_much_earlier(
     rate: float, wanted: int, now: float
 ) -> None:
     """Also on a host that has been up for 100 days, where float times are coarse."""
@@ -88,7 +86,7 @@ def test_who_waits_as_long_as_told_is_granted_and_not_much_earlier(
     assert punctual.seconds_until(now + wait) > 0
 
 
-def test_a_live_change_is_followed_at_once() -> None:
+def test_a_new_rate_applies_immediately() -> None:
     rng = random.Random(3)
     bucket = TokenBucket(500, 0.0)
     run(bucket, 0.0, 5.0, rng)
@@ -105,14 +103,14 @@ def test_a_change_to_a_lower_rate_leaves_no_burst_of_the_higher() -> None:
     assert bucket.take(10.0, 1_000) == 6
 
 
-def test_a_change_keeps_what_the_old_rate_has_brought() -> None:
+def test_a_new_rate_keeps_earned_tokens() -> None:
     bucket = TokenBucket(2, 0.0)
     bucket.take(0.0, 1)
     bucket.set_rate(0.1, 0.25)  # half a token is there; the other half comes at the new rate
     assert bucket.seconds_until(0.25) == pytest.approx(5.0)
 
 
-def test_without_a_rate_all_is_granted() -> None:
+def test_without_a_rate_every_request_is_granted() -> None:
     bucket = TokenBucket(None, 0.0)
     assert bucket.take(0.0, 123_456) == 123_456
     assert bucket.seconds_until(0.0) == 0.0
@@ -122,7 +120,7 @@ def test_without_a_rate_all_is_granted() -> None:
     assert bucket.take(100.0, 100) == 100
 
 
-def test_a_clock_that_stands_still_or_goes_back_brings_nothing() -> None:
+def test_a_clock_that_stops_or_goes_back_earns_no_tokens() -> None:
     bucket = TokenBucket(10, 100.0)
     assert bucket.take(100.0, 5) == 1
     assert bucket.take(100.0, 5) == 0
@@ -132,14 +130,14 @@ def test_a_clock_that_stands_still_or_goes_back_brings_nothing() -> None:
 
 @pytest.mark.parametrize("wanted", [0, -1])
 @pytest.mark.parametrize("rate", [None, 10.0])
-def test_nothing_wanted_is_nothing_granted(rate: float | None, wanted: int) -> None:
+def test_a_request_for_nothing_is_granted_nothing(rate: float | None, wanted: int) -> None:
     bucket = TokenBucket(rate, 0.0)
     assert bucket.take(0.0, wanted) == 0
     assert bucket.take(0.0, 1) == 1
 
 
 @pytest.mark.parametrize("rate", [0, -1.0, float("nan"), float("inf")])
-def test_a_rate_that_makes_no_sense_is_refused(rate: float) -> None:
+def test_an_invalid_rate_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="rate"):
         TokenBucket(rate, 0.0)
     with pytest.raises(ValueError, match="rate"):
@@ -156,7 +154,7 @@ def test_a_steady_speed_is_measured_whatever_the_steps(speed: float, steps: list
     assert measured.per_second == pytest.approx(speed, rel=0.01, abs=2 / min(passed, *steps))
 
 
-def test_speed_is_the_mean_at_first_and_then_follows_a_change() -> None:
+def test_speed_starts_as_the_mean_and_then_follows_changes() -> None:
     speed = Speed(0.0)
     assert speed.per_second == 0.0
     assert speed.measure(0.5, 100) == 200
@@ -184,7 +182,7 @@ def test_without_a_rate_a_window_is_bounded() -> None:
     assert window_size(None, speed=1e9, parallel=1) == LARGEST_WINDOW
 
 
-def test_slow_items_do_not_shrink_the_window_below_what_runs_in_parallel() -> None:
+def test_slow_items_do_not_shrink_the_window_below_the_concurrent_items() -> None:
     """Items of a minute: 32 at a time make 0.5/s, and a window of 5 would let only 5 run."""
     size = 1_000
     for _ in range(20):

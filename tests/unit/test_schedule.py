@@ -39,7 +39,7 @@ NOON = us("2024-06-01T12:00")
         ("@after 36h", "@after 1d12h"),
     ],
 )
-def test_text_has_one_normal_form(text: str, normal: str) -> None:
+def test_text_is_normalised(text: str, normal: str) -> None:
     schedule = Schedule.parse(text)
     assert schedule.text == normal
     assert Schedule.parse(normal) == schedule
@@ -87,7 +87,9 @@ def test_text_has_one_normal_form(text: str, normal: str) -> None:
         ("* * * * *", {"jitter_seconds": float("nan")}, "jitter_seconds", "nan is not"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, settings: dict[str, Any], field: str, why: str) -> None:
+def test_a_refusal_names_the_setting(
+    text: str, settings: dict[str, Any], field: str, why: str
+) -> None:
     with pytest.raises(BadSchedule) as caught:
         Schedule.parse(text, **settings)
     assert caught.value.details["field"] == field
@@ -103,7 +105,7 @@ def test_a_bad_cron_expression_names_the_field_inside_it() -> None:
 # ---------------------------------------------------------------- daily times
 
 
-def test_daily_times_in_their_zone() -> None:
+def test_daily_times_in_a_time_zone() -> None:
     schedule = Schedule.parse("@daily 08:00,17:30:15", "Asia/Kolkata")
     found = list(schedule.between(us("2024-01-01"), us("2024-01-03")))
     assert found == [
@@ -134,9 +136,7 @@ def test_daily_times_follow_the_rule_for_clock_changes() -> None:
     st.integers(us("2011-12-20"), us("2012-12-01")),
 )
 @settings(max_examples=100)
-def test_a_daily_time_is_the_cron_expression_that_says_the_same(
-    time: int, zone: str, start: int
-) -> None:
+def test_a_daily_time_equals_its_cron_expression(time: int, zone: str, start: int) -> None:
     hour, minute = divmod(time, 60)
     daily = Schedule.parse(f"@daily {hour:02}:{minute:02}", zone)
     cron = Schedule.parse(f"{minute} {hour} * * *", zone)
@@ -158,7 +158,7 @@ def test_a_fixed_delay_counts_from_the_end_of_the_run() -> None:
     assert schedule.count_firings(0, NOON, 10) == FiringCount()
 
 
-def test_a_fixed_delay_keeps_to_starts_at_and_ends_at() -> None:
+def test_a_fixed_delay_respects_starts_at_and_ends_at() -> None:
     schedule = Schedule.parse("@after 60s", starts_at=NOON, ends_at=NOON + 100 * US)
     assert schedule.first_after(NOON - 5 * US) == NOON
     assert schedule.first_after(NOON + 5 * US) == NOON + 5 * US
@@ -187,7 +187,7 @@ def test_fires_from_starts_at_to_ends_at_both_included(text: str) -> None:
     assert list(inside.between(0, NOON + 9 * hour)) == [NOON + hour]
 
 
-def test_a_schedule_of_one_moment() -> None:
+def test_starts_at_may_equal_ends_at() -> None:
     schedule = Schedule.parse("0 * * * *", starts_at=NOON, ends_at=NOON)
     assert (schedule.next_after(0), schedule.next_after(NOON)) == (NOON, None)
 
@@ -207,7 +207,9 @@ def test_a_start_in_the_far_future_is_found() -> None:
     st.integers(0, 12),
 )
 @settings(max_examples=80)
-def test_a_tally_is_what_counting_gives(text: str, after: int, length: int, keep: int) -> None:
+def test_the_count_of_firings_equals_their_number(
+    text: str, after: int, length: int, keep: int
+) -> None:
     schedule = Schedule.parse(text, "Europe/Berlin")
     start = us("2024-10-26") + after
     found = list(schedule.between(start, start + length))
@@ -217,7 +219,7 @@ def test_a_tally_is_what_counting_gives(text: str, after: int, length: int, keep
     assert list(tally.newest) == found[max(len(found) - keep, 0) :]
 
 
-def test_a_year_of_seconds_is_counted() -> None:
+def test_the_firings_of_a_year_of_seconds_are_counted() -> None:
     end = us("2025-01-01")
     tally = Schedule.parse("* * * * * *", "Europe/Berlin").count_firings(us("2024-01-01"), end, 2)
     assert tally == FiringCount(366 * 86_400, us("2024-01-01T00:00:01"), (end - US, end))
@@ -226,7 +228,7 @@ def test_a_year_of_seconds_is_counted() -> None:
 # ---------------------------------------------------------------- jitter
 
 
-def test_jitter_is_the_same_each_time_within_its_bound_and_spread() -> None:
+def test_jitter_is_deterministic_bounded_and_evenly_distributed() -> None:
     schedule = Schedule.parse("* * * * *", jitter_seconds=10)
     times = range(NOON, NOON + 1000 * 60 * US, 60 * US)
     delays = [schedule.due_at(7, t) - t for t in times]
@@ -243,7 +245,7 @@ def test_jitter_differs_between_jobs_and_firings() -> None:
     assert len({schedule.due_at(1, NOON + n * US) - n * US for n in range(50)}) == 50
 
 
-def test_jitter_is_the_same_on_every_node_and_in_every_version() -> None:
+def test_jitter_has_a_fixed_value() -> None:
     assert Schedule.parse("* * * * *", jitter_seconds=10).due_at(7, NOON) - NOON == 1_776_361
     assert Schedule.parse("* * * * *").due_at(7, NOON) == NOON
 
@@ -252,7 +254,9 @@ def test_jitter_is_the_same_on_every_node_and_in_every_version() -> None:
 
 
 @given(left=st.integers(-100 * US, 100 * US), step=st.integers(US, 3_600 * US))
-def test_firings_are_written_two_steps_ahead_and_the_first_ones_first(left: int, step: int) -> None:
+def test_firings_are_materialised_two_steps_ahead_or_ten_seconds_at_first(
+    left: int, step: int
+) -> None:
     until = materialise_until(NOON + left, NOON, step)
     if left >= MIN_LEAD:
         assert until == NOON + 2 * step

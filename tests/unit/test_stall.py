@@ -31,7 +31,7 @@ steps = st.lists(st.tuples(st.integers(-1, 3), st.sampled_from([0, 0, 0, 0, 1]))
 
 
 @given(steps, st.integers(1, 4))
-def test_an_alarm_comes_exactly_when_the_rule_says(
+def test_a_stall_is_detected_exactly_by_the_rule(
     changes: list[tuple[int, int]], limit: int
 ) -> None:
     scans, queued, finished = [], 0, 0
@@ -41,14 +41,14 @@ def test_an_alarm_comes_exactly_when_the_rule_says(
     assert watched(scans, limit) == naive(scans, limit)
 
 
-def test_more_than_ten_scans_in_a_row() -> None:
+def test_a_stall_takes_more_than_ten_checks_in_a_row() -> None:
     growing = [(n, 7) for n in range(1, 40)]
     alarms = watched([(0, 7), *growing], LIMIT)
     # The tenth growth is not more than ten; after an alarm the count begins anew.
     assert [n for n, alarm in enumerate(alarms) if alarm] == [11, 22, 33]
 
 
-def test_one_finished_task_is_enough_to_wait_longer() -> None:
+def test_one_finished_task_restarts_the_count() -> None:
     scans = [(n, 0) for n in range(1, 11)] + [(11, 1)] + [(n, 1) for n in range(12, 22)]
     assert not any(watched(scans, LIMIT))
 

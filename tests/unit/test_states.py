@@ -29,14 +29,14 @@ S = TaskState
 DOCUMENT = Path(__file__).parents[2] / "docs" / "states.md"
 
 
-def test_every_state_has_its_line_in_the_table_and_leads_to_states() -> None:
+def test_the_table_has_every_state_and_only_states() -> None:
     assert set(TRANSITIONS) == set(TaskState)
     assert set().union(*TRANSITIONS.values()) <= set(TaskState)
     assert all(state not in targets for state, targets in TRANSITIONS.items())
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(TaskState, TaskState)))
-def test_a_move_is_refused_unless_the_table_has_it(source: S, target: S) -> None:
+def test_a_transition_is_refused_unless_it_is_in_the_table(source: S, target: S) -> None:
     if target in TRANSITIONS[source]:
         check_transition(source, target)
     else:
@@ -44,7 +44,7 @@ def test_a_move_is_refused_unless_the_table_has_it(source: S, target: S) -> None
             check_transition(source, target)
 
 
-def test_every_state_is_of_exactly_one_kind() -> None:
+def test_every_state_belongs_to_exactly_one_group() -> None:
     others = {S.SCHEDULED, S.WAITING_CALLBACK}
     kinds: list[frozenset[S] | set[S]] = [DUE, HELD, FINISHED, others]
     assert Counter(state for kind in kinds for state in kind) == Counter(TaskState)
@@ -56,19 +56,19 @@ def test_a_task_is_held_only_after_it_was_acquired() -> None:
     assert set(ACQUIRED) == DUE
 
 
-def test_what_is_given_back_waits_again() -> None:
+def test_a_task_that_is_given_back_is_due_again() -> None:
     assert set(GIVEN_BACK) >= HELD
     for source, target in GIVEN_BACK.items():
         assert target in DUE
         check_transition(source, target)
 
 
-def test_an_end_is_left_only_by_an_operators_retry_or_rollback() -> None:
+def test_finished_tasks_move_only_by_retry_or_rollback() -> None:
     for source in FINISHED:
         assert TRANSITIONS[source] <= {S.RETRY_PENDING, S.ROLLBACK_PENDING}
 
 
-def test_a_rollback_never_turns_into_the_change_again() -> None:
+def test_no_rollback_state_leads_back_to_a_forward_state() -> None:
     seen = {S.ROLLBACK_PENDING}
     while more := set().union(*(TRANSITIONS[state] for state in seen)) - seen:
         seen |= more
@@ -77,7 +77,7 @@ def test_a_rollback_never_turns_into_the_change_again() -> None:
     }  # fmt: skip
 
 
-def test_every_state_but_the_first_is_reached_and_every_task_can_end() -> None:
+def test_every_state_is_reachable_and_can_reach_an_end() -> None:
     reached = {S.SCHEDULED, S.PENDING}
     while more := set().union(*(TRANSITIONS[state] for state in reached)) - reached:
         reached |= more
@@ -120,7 +120,9 @@ def naive(states: list[S], phase: Phase) -> BatchState:
     phase=st.sampled_from(Phase),
     zeros=st.booleans(),
 )
-def test_a_batch_is_what_its_tasks_add_up_to(states: list[S], phase: Phase, zeros: bool) -> None:
+def test_the_status_of_a_batch_follows_from_its_tasks(
+    states: list[S], phase: Phase, zeros: bool
+) -> None:
     counts: dict[S, int] = dict.fromkeys(TaskState, 0) if zeros else {}
     counts.update(Counter(states))
     assert aggregate_batch_state(counts, phase) is naive(states, phase)
@@ -130,7 +132,7 @@ def test_a_batch_is_what_its_tasks_add_up_to(states: list[S], phase: Phase, zero
     states=st.lists(st.sampled_from(TaskState), min_size=1, max_size=6),
     phase=st.sampled_from([Phase.FORWARD, Phase.ROLLBACK]),
 )
-def test_a_batch_is_finished_exactly_when_its_tasks_are(states: list[S], phase: Phase) -> None:
+def test_a_batch_is_finished_exactly_if_its_tasks_are(states: list[S], phase: Phase) -> None:
     finished = aggregate_batch_state(Counter(states), phase) in BATCH_FINISHED
     assert finished is all(state in FINISHED for state in states)
 
@@ -138,7 +140,7 @@ def test_a_batch_is_finished_exactly_when_its_tasks_are(states: list[S], phase: 
 # --- the diagram -------------------------------------------------------------------------------
 
 
-def test_the_diagram_shows_every_move_and_no_other() -> None:
+def test_the_diagram_shows_exactly_the_transitions() -> None:
     arrows = {
         tuple(line.split(" --> ")) for line in mermaid_diagram().splitlines() if " --> " in line
     }
@@ -146,7 +148,7 @@ def test_the_diagram_shows_every_move_and_no_other() -> None:
     assert arrows == {(a.value, b.value) for a, targets in TRANSITIONS.items() for b in targets}
 
 
-def test_the_document_has_the_diagram_of_this_table() -> None:
+def test_the_page_has_the_diagram_of_this_table() -> None:
     text = DOCUMENT.read_text()
     assert f"```mermaid\n{mermaid_diagram()}```" in text, (
         "docs/states.md: replace its diagram by mermaid_diagram()"

@@ -69,13 +69,13 @@ PROMISED = [
 
 
 @pytest.mark.parametrize(("by", "target", "sources"), PROMISED)
-def test_moves_are_legal_from_where_they_were_promised(
+def test_transitions_are_legal_exactly_from_the_documented_states(
     by: Initiator, target: SweepState, sources: set[SweepState]
 ) -> None:
     assert legal(by, target) == sources
 
 
-def test_nothing_leaves_an_end_and_everything_else_can_reach_one() -> None:
+def test_end_states_are_final_and_reachable_from_every_other_state() -> None:
     moves = {
         source: {target for table in TRANSITIONS.values() for target in table.get(source, ())}
         for source in SweepState
@@ -94,14 +94,14 @@ def test_nothing_leaves_an_end_and_everything_else_can_reach_one() -> None:
     assert not ACTIVE & ENDED
 
 
-def test_a_start_waits_where_the_handler_has_to_prepare() -> None:
+def test_a_start_leads_to_waiting_if_the_handler_prepares() -> None:
     assert state_after_start(S.CREATED, prepare=True) is S.WAITING
     assert state_after_start(S.STOPPED, prepare=False) is S.RUNNING
 
 
 @pytest.mark.parametrize("source", sorted(ALL - {S.CREATED, S.STOPPED}))
 @pytest.mark.parametrize("prepare", [True, False])
-def test_a_wrong_start_says_what_is_wrong(source: SweepState, prepare: bool) -> None:
+def test_an_illegal_start_is_refused_with_its_reason(source: SweepState, prepare: bool) -> None:
     with pytest.raises(Conflict) as refused:
         state_after_start(source, prepare=prepare)
     assert str(refused.value) == (
@@ -109,18 +109,18 @@ def test_a_wrong_start_says_what_is_wrong(source: SweepState, prepare: bool) -> 
     )
 
 
-def test_the_handler_cannot_start_once_a_stop_is_asked() -> None:
+def test_the_handler_cannot_start_a_stopping_sweep() -> None:
     with pytest.raises(Conflict, match="is stopping: the handler may start it only from waiting"):
         check_sweep_transition(S.STOPPING, S.RUNNING, Initiator.HANDLER)
 
 
-def test_what_an_actor_may_never_do_is_said_so() -> None:
+def test_an_initiator_that_may_never_do_it_is_told_so() -> None:
     with pytest.raises(Conflict, match="an operator may never mark it finished"):
         check_sweep_transition(S.RUNNING, S.FINISHED, Initiator.OPERATOR)
 
 
 @pytest.mark.parametrize("by", [Initiator.OPERATOR, Initiator.HANDLER])
-def test_a_stop_asked_twice_is_fine(by: Initiator) -> None:
+def test_a_stop_may_be_repeated(by: Initiator) -> None:
     first = state_after_stop(S.RUNNING, by, asked=False)
     assert first is S.STOPPING
     assert state_after_stop(first, by, asked=True) is S.STOPPING
@@ -128,7 +128,7 @@ def test_a_stop_asked_twice_is_fine(by: Initiator) -> None:
 
 
 @pytest.mark.parametrize("source", [S.CREATED, S.STOPPED, S.FINISHED, S.FAILED])
-def test_a_wrong_stop_says_what_is_wrong(source: SweepState) -> None:
+def test_an_illegal_stop_is_refused_with_its_reason(source: SweepState) -> None:
     with pytest.raises(Conflict) as refused:
         state_after_stop(source, Initiator.OPERATOR, asked=False)
     assert str(refused.value) == (
@@ -149,7 +149,7 @@ def test_a_finished_sweep_cannot_be_stopped_even_if_a_stop_was_asked() -> None:
         max_size=30,
     )
 )
-def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
+def test_invariants_hold_under_any_sequence_of_requests(asks: list[str]) -> None:
     """Operators, the handler and the runners ask at random; what is refused changes nothing."""
     state, asked = S.CREATED, False
     for ask in asks:
@@ -178,7 +178,7 @@ def test_no_order_of_asks_breaks_a_promise(asks: list[str]) -> None:
             pytest.fail(f"{ask} moved a sweep that was {before}")
 
 
-def test_extra_data_changes_while_waiting_or_serial() -> None:
+def test_extra_data_may_change_only_while_waiting_or_serial() -> None:
     check_extra_change(S.WAITING, 8)
     check_extra_change(S.RUNNING, 1)
     for parallel in (2, None):
@@ -205,7 +205,7 @@ GOOD: dict[str, Any] = {"name": "reindex", "type": "search.reindex", "total": 10
         {"name": "202a"},
     ],
 )
-def test_a_good_definition_is_taken(change: dict[str, Any]) -> None:
+def test_a_valid_definition_is_accepted(change: dict[str, Any]) -> None:
     wanted = GOOD | change
     definition = SweepDefinition(**wanted)
     assert {key: getattr(definition, key) for key in wanted} == wanted
@@ -249,7 +249,9 @@ def test_a_good_definition_is_taken(change: dict[str, Any]) -> None:
         ("partitions", {"partitions": 5, "total": 4}, "more than the 4 items"),
     ],
 )
-def test_a_bad_definition_names_the_field(field: str, change: dict[str, Any], says: str) -> None:
+def test_an_invalid_definition_is_refused_with_its_field(
+    field: str, change: dict[str, Any], says: str
+) -> None:
     with pytest.raises(WrongUse) as refused:
         SweepDefinition(**(GOOD | change))
     assert str(refused.value).startswith(f"{field}: ")
@@ -257,7 +259,7 @@ def test_a_bad_definition_names_the_field(field: str, change: dict[str, Any], sa
     assert refused.value.details["field"] == field
 
 
-def test_a_bad_definition_off_the_wire_names_the_field_too() -> None:
+def test_a_decoded_invalid_definition_is_refused_with_its_field() -> None:
     with pytest.raises(WrongUse, match=r"^rate: "):
         msgspec.json.decode(
             b'{"name": "a", "type": "t", "total": 1, "rate": 0}', type=SweepDefinition
@@ -269,7 +271,9 @@ def test_a_bad_definition_off_the_wire_names_the_field_too() -> None:
     total=st.integers(1, 10**10),
     partitions=st.integers(1, 1_024),
 )
-def test_parts_cover_all_once_and_are_even(first: int, total: int, partitions: int) -> None:
+def test_partitions_cover_every_index_once_and_are_even(
+    first: int, total: int, partitions: int
+) -> None:
     partitions = min(partitions, total)
     parts = split_into_partitions(first, first + total, partitions)
     assert len(parts) == partitions
@@ -282,7 +286,7 @@ def test_parts_cover_all_once_and_are_even(first: int, total: int, partitions: i
 
 
 @pytest.mark.parametrize(("total", "partitions"), [(3, 4), (3, 0), (0, 1)])
-def test_a_cut_that_leaves_empty_parts_is_refused(total: int, partitions: int) -> None:
+def test_more_partitions_than_items_are_refused(total: int, partitions: int) -> None:
     with pytest.raises(WrongUse, match=r"^partitions: "):
         split_into_partitions(5, 5 + total, partitions)
 
@@ -296,7 +300,7 @@ def test_shares_of_parallel_add_up(parallel: int, partitions: int) -> None:
     assert max(shares) - min(shares) <= 1
 
 
-def test_the_rate_is_shared_by_those_that_run() -> None:
+def test_running_partitions_share_the_rate() -> None:
     assert share_of_rate(500, 4) == 125
     assert share_of_rate(500, 0) == 500
     assert share_of_rate(None, 4) is None
@@ -311,7 +315,7 @@ def test_a_node_runs_its_even_share(setting: int, running: int, live: int, cap: 
 
 
 @given(setting=st.integers(0, 100), running=st.integers(0, 1_000), live=st.integers(1, 50))
-def test_caps_leave_no_sweep_without_a_node(setting: int, running: int, live: int) -> None:
+def test_node_limits_add_up_to_all_partitions(setting: int, running: int, live: int) -> None:
     cap = node_partition_limit(setting, running, live)
     assert cap <= setting
     if cap < setting:
@@ -327,14 +331,14 @@ def test_the_budget_is_spent_by_its_last_error() -> None:
     assert spent_budget_reason(10**9, 0, None) is None
 
 
-def test_a_resumed_sweep_gets_its_budget_anew() -> None:
+def test_a_restarted_sweep_has_its_whole_budget_again() -> None:
     assert spent_budget_reason(10, 10, 10) is None
     assert spent_budget_reason(19, 10, 10) is None
     assert spent_budget_reason(20, 10, 10) is not None
 
 
 @pytest.mark.parametrize("budget", [0, 1])
-def test_no_budget_stops_at_the_first_error_and_not_before(budget: int) -> None:
+def test_budgets_of_zero_and_one_stop_at_the_first_error(budget: int) -> None:
     assert spent_budget_reason(0, 0, budget) is None
     assert spent_budget_reason(1, 0, budget) is not None
 
@@ -351,14 +355,14 @@ def test_partitions_add_up() -> None:
     assert whole.eta == 8.0  # the slower one: 80 items at 10/s
 
 
-def test_partitions_that_wait_for_a_runner_count_in_the_eta() -> None:
+def test_waiting_partitions_count_in_the_eta() -> None:
     whole = sum_progress(
         [PartitionProgress(0, 100, 50, 0, 10.0), PartitionProgress(100, 200, 100, 0, 0.0)]
     )
     assert whole.eta == 15.0
 
 
-def test_there_is_no_eta_while_nothing_moves_and_none_needed_at_the_end() -> None:
+def test_there_is_no_eta_without_speed_and_it_is_zero_at_the_end() -> None:
     assert sum_progress([PartitionProgress(0, 100, 50, 0, 0.0)]).eta is None
     assert sum_progress([PartitionProgress(0, 100, 50, 0, 1e-300)]).eta is None
     assert sum_progress([PartitionProgress(0, 100, 100, 0, 0.0)]).eta == 0.0

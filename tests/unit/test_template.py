@@ -60,7 +60,7 @@ def rendered(text: str, place: TemplateContext, values: SlotValues = VALUES) -> 
         ("ab\ud800", 1, 3, "half a surrogate pair"),
     ],
 )
-def test_a_wrong_template_is_refused_with_its_position(
+def test_an_invalid_template_is_refused_with_its_position(
     text: str, line: int, column: int, why: str
 ) -> None:
     for place in TemplateContext:
@@ -130,7 +130,7 @@ def test_a_header_with_a_line_break_is_refused(text: str) -> None:
 # --- what comes out -------------------------------------------------------------------------------
 
 
-def test_values_are_encoded_for_where_they_stand() -> None:
+def test_values_are_encoded_for_their_context() -> None:
     token = VALUES["callback_token"]
     assert rendered("{{callback_token}} {{run_id}}", TemplateContext.TEXT) == f"{token} 42"
     assert (
@@ -152,7 +152,7 @@ def test_values_are_encoded_for_where_they_stand() -> None:
     )
 
 
-def test_what_a_run_does_not_have_is_null_or_empty_and_never_shortens_a_path() -> None:
+def test_a_missing_value_is_null_or_empty_and_refused_in_a_path() -> None:
     values = {**VALUES, "job_id": None}
     assert rendered('[{{job_id}}, "{{job_id}}"]', TemplateContext.JSON, values) == '[null, ""]'
     assert rendered("job={{job_id}}", TemplateContext.TEXT, values) == "job="
@@ -162,7 +162,7 @@ def test_what_a_run_does_not_have_is_null_or_empty_and_never_shortens_a_path() -
             parse_url("http://h/jobs/{{job_id}}", "url").path.render({**VALUES, "job_id": value})
 
 
-def test_four_braces_are_two() -> None:
+def test_four_braces_are_two_literal_ones() -> None:
     assert rendered("{{{{run_id}} {{run_id}}", TemplateContext.TEXT) == "{{run_id}} 42"
     assert rendered('{"a": "{{{{x}}"}', TemplateContext.JSON) == '{"a": "{{x}}"}'
     assert rendered('{"a":{"b":{"c":{{run_id}}}}}', TemplateContext.JSON) == '{"a":{"b":{"c":42}}}'
@@ -205,7 +205,7 @@ def test_the_literal_part_of_a_url_is_quoted_once(url: str, origin: str, path: s
         ("", False),
     ],
 )
-def test_what_looks_like_json(text: str, expected: bool) -> None:
+def test_json_objects_and_arrays_are_recognised(text: str, expected: bool) -> None:
     assert looks_like_json(text) is expected
 
 
@@ -232,7 +232,7 @@ def test_rendered_json_always_parses(
 
 
 @given(st.lists(st.text() | SLOT | st.sampled_from(list('{}[]",:\\u0 1e-')), max_size=12))
-def test_whatever_is_accepted_as_json_renders_as_json(parts: list[str]) -> None:
+def test_every_accepted_json_template_renders_as_json(parts: list[str]) -> None:
     try:
         template = parse_template("".join(parts), TemplateContext.JSON, "body")
     except BadTemplate:
@@ -242,7 +242,7 @@ def test_whatever_is_accepted_as_json_renders_as_json(parts: list[str]) -> None:
 
 
 @given(ALL_VALUES)
-def test_a_value_arrives_as_it_was_in_json(values: SlotValues) -> None:
+def test_values_are_unchanged_after_parsing_json(values: SlotValues) -> None:
     for name, value in values.items():
         assert json.loads(rendered("[{{" + name + "}}]", TemplateContext.JSON, values)) == [value]
         text = "" if value is None else str(value)
@@ -284,7 +284,7 @@ def unquote_dots(path: str) -> list[str]:
 
 
 @given(st.fixed_dictionaries(dict.fromkeys(SLOT_NAMES, NASTY)))
-def test_a_value_arrives_as_it_was_in_a_form_and_in_xml(values: SlotValues) -> None:
+def test_values_are_unchanged_after_parsing_a_form_and_xml(values: SlotValues) -> None:
     form = rendered("a={{run_id}}&b={{job_id}}", TemplateContext.FORM, values)
     assert parse_qsl(form, keep_blank_values=True) == [
         ("a", values["run_id"]),

@@ -59,7 +59,7 @@ def test_retries_and_crashes_leave_an_exact_count_of_errors(
 
 
 @pytest.mark.parametrize("size", [1_000, 30_000])
-def test_large_windows_in_any_order_stay_small_in_memory(size: int) -> None:
+def test_marks_before_the_start_are_freed(size: int) -> None:
     """Large enough for marks to be freed behind the start, which the model above never reaches."""
     rng = random.Random(size)
     first, total = 10**10 - 100_000, 10**10
@@ -111,7 +111,7 @@ def test_memory_is_flat_from_ten_thousand_items_to_ten_billion() -> None:
     assert peak(10**10) <= peak(10**4) + 16_384
 
 
-def test_writes_depend_on_the_window_and_not_on_the_items() -> None:
+def test_the_number_of_checkpoints_depends_on_the_window_size() -> None:
     window = Window(0, 10**10, 10_000, now=0.0)
     flushes = 0
     while window.start < 1_000_000:
@@ -123,7 +123,7 @@ def test_writes_depend_on_the_window_and_not_on_the_items() -> None:
     assert flushes == 1_000_000 / (10_000 / 2)
 
 
-def test_late_news_of_an_older_checkpoint_changes_nothing() -> None:
+def test_a_late_confirmation_of_an_older_checkpoint_has_no_effect() -> None:
     window = Window(0, 100, 10, now=0.0)
     window.take(10)
     window.mark_range_done(0, 3)
@@ -161,7 +161,7 @@ def test_a_lost_checkpoint_does_not_leave_the_window_full() -> None:
     assert window.take(100) == range(10, 20)
 
 
-def test_what_cannot_have_happened_is_refused() -> None:
+def test_impossible_calls_are_refused() -> None:
     window = Window(10, 100, 10, now=0.0)
     window.take(5)
     window.mark_done(10)
@@ -187,7 +187,7 @@ def test_a_range_that_begins_before_the_start_still_moves_it(behind: int) -> Non
     assert window.mark_range_done(0, behind) == 0
 
 
-def test_a_range_with_failures_in_it_leaves_them_failures() -> None:
+def test_failures_inside_a_range_stay_failures() -> None:
     """How a runner reports a chunk: each failure as it comes, then the whole range as done."""
     window = Window(0, 100, 50, now=0.0)
     window.take(10)
@@ -197,7 +197,7 @@ def test_a_range_with_failures_in_it_leaves_them_failures() -> None:
     assert window.checkpoint(0.0) == Checkpoint(10, 3, (3, 4, 9))
 
 
-def test_a_second_word_about_an_item_changes_nothing() -> None:
+def test_a_second_report_of_an_item_has_no_effect() -> None:
     """It timed out and was counted; then its thread came back, before the start had passed it."""
     window = Window(0, 100, 50, now=0.0)
     window.take(3)
@@ -209,7 +209,7 @@ def test_a_second_word_about_an_item_changes_nothing() -> None:
     assert window.checkpoint(0.0) == Checkpoint(3, 1, (1,))
 
 
-def test_a_smaller_window_starts_nothing_until_the_stored_start_has_come_near() -> None:
+def test_a_smaller_window_starts_no_item_until_the_stored_start_is_close() -> None:
     window = Window(0, 1_000, 100, now=0.0)
     assert window.take(60) == range(60)
     window.resize(10)
@@ -220,6 +220,6 @@ def test_a_smaller_window_starts_nothing_until_the_stored_start_has_come_near() 
 
 
 @pytest.mark.parametrize(("start", "end", "size"), [(5, 4, 1), (-1, 4, 1), (0, 4, 0)])
-def test_a_window_that_makes_no_sense_is_refused(start: int, end: int, size: int) -> None:
+def test_an_invalid_window_is_refused(start: int, end: int, size: int) -> None:
     with pytest.raises(ValueError, match="window"):
         Window(start, end, size, now=0.0)

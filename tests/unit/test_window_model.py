@@ -86,7 +86,7 @@ class Sweep(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(rng=st.randoms(use_true_random=False), count=st.integers(1, 12))
-    def some_end(self, rng: random.Random, count: int) -> None:
+    def end_some(self, rng: random.Random, count: int) -> None:
         """Some of those that run end, in any order, one in four badly."""
         for index in rng.sample(sorted(self.running), min(count, len(self.running))):
             self.running.remove(index)
@@ -106,11 +106,11 @@ class Sweep(RuleBasedStateMachine):
         for _ in range(rng.randint(1, 6)):
             self.take(rng.randint(1, 12))
             if self.running:
-                self.some_end(rng, rng.randint(1, 12))
+                self.end_some(rng, rng.randint(1, 12))
             if rng.random() < 0.3:
                 self.done_range(rng.randrange(2**32))
             self.now += rng.choice([0.0, 0.0, 0.3, 1.0])
-            self.flush_is_due_when_it_should_be()
+            self.checkpoints_are_due_by_the_rule()
             if rng.random() < 0.5:
                 self.checkpoint()
             if self.in_flight and rng.random() < 0.6:
@@ -131,7 +131,7 @@ class Sweep(RuleBasedStateMachine):
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data(), well=st.booleans())
-    def late_word(self, data: st.DataObject, well: bool) -> None:
+    def late_report(self, data: st.DataObject, well: bool) -> None:
         """An item that timed out ends after all, or a failure is reported twice."""
         index = data.draw(st.sampled_from(sorted(self.ended)), label="ended item")
         assert (self.window.mark_done if well else self.window.mark_failed)(index) is False
@@ -225,7 +225,7 @@ class Sweep(RuleBasedStateMachine):
         assert self.moves == sorted(self.moves)
 
     @invariant()
-    def flush_is_due_when_it_should_be(self) -> None:
+    def checkpoints_are_due_by_the_rule(self) -> None:
         window, start = self.window, self.model_start()
         moved = start - self.asked
         expected = start > window.stored and (
@@ -309,5 +309,5 @@ def test_long_walks(seed: int) -> None:
             case 3 if sweep.in_flight:
                 sweep.lose(rng.randrange(3))
         sweep.agrees_with_the_model()
-        sweep.flush_is_due_when_it_should_be()
+        sweep.checkpoints_are_due_by_the_rule()
     sweep.teardown()

@@ -105,7 +105,9 @@ def batch_run(case: dict[str, Any]) -> FinishedRun:
 
 
 @given(cases)
-def test_every_verdict_is_a_legal_move_that_fits_into_its_columns(case: dict[str, Any]) -> None:
+def test_every_decision_is_a_legal_transition_that_fits_into_its_columns(
+    case: dict[str, Any],
+) -> None:
     verdict = decide(case)
     assert verdict.status in TRANSITIONS[case["run"].status]
     assert verdict.due_at is None or NOW <= verdict.due_at < COLUMN
@@ -115,7 +117,7 @@ def test_every_verdict_is_a_legal_move_that_fits_into_its_columns(case: dict[str
 
 
 @given(cases)
-def test_a_rollback_never_becomes_the_change_again(case: dict[str, Any]) -> None:
+def test_a_rollback_stays_a_rollback(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(case["run"], status=S.ROLLBACK_RUNNING)
     assert decide(case, run=run).status in (
         S.ROLLBACK_PENDING, S.ROLLBACK_SUCCESS, S.ROLLBACK_FAIL, S.CANCEL,
@@ -123,7 +125,7 @@ def test_a_rollback_never_becomes_the_change_again(case: dict[str, Any]) -> None
 
 
 @given(cases)
-def test_what_was_cancelled_is_cancel_however_it_ended(case: dict[str, Any]) -> None:
+def test_a_cancelled_run_ends_in_cancel_whatever_its_outcome(case: dict[str, Any]) -> None:
     verdict = decide(case, cancelled=True)
     assert (verdict.status, verdict.cause, verdict.result) == (S.CANCEL, Cause.CANCELLED, None)
     killed = decide(case, outcome=end(case, RunEnd.KILLED))
@@ -131,13 +133,13 @@ def test_what_was_cancelled_is_cancel_however_it_ended(case: dict[str, Any]) -> 
 
 
 @given(cases)
-def test_an_attempt_counts_unless_it_was_given_back(case: dict[str, Any]) -> None:
+def test_every_run_that_is_not_given_back_counts_as_an_attempt(case: dict[str, Any]) -> None:
     uncounted = case["outcome"].end is RunEnd.GIVEN_BACK
     assert decide(case).attempt == case["run"].attempt - uncounted
 
 
 @given(cases)
-def test_a_give_back_changes_nothing_else(case: dict[str, Any]) -> None:
+def test_a_give_back_changes_only_state_and_attempt(case: dict[str, Any]) -> None:
     run: FinishedRun = case["run"]
     verdict = decide(case, cancelled=False, outcome=RunOutcome(RunEnd.GIVEN_BACK))
     assert verdict.status is (S.PENDING if run.status is S.RUNNING else S.ROLLBACK_PENDING)
@@ -148,7 +150,7 @@ def test_a_give_back_changes_nothing_else(case: dict[str, Any]) -> None:
 
 
 @given(cases)
-def test_a_result_is_kept_only_of_what_had_its_say(case: dict[str, Any]) -> None:
+def test_a_result_is_kept_only_of_runs_that_ended_by_themselves(case: dict[str, Any]) -> None:
     """Of what succeeded, waits or failed by itself; not of what was cancelled or given back."""
     verdict = decide(case)
     if verdict.result is not None:
@@ -160,13 +162,15 @@ def test_a_result_is_kept_only_of_what_had_its_say(case: dict[str, Any]) -> None
 
 
 @given(cases)
-def test_success_clears_the_failures_in_a_row(case: dict[str, Any]) -> None:
+def test_success_resets_the_failures_in_a_row(case: dict[str, Any]) -> None:
     verdict = decide(case, cancelled=False, outcome=end(case, RunEnd.SUCCESS))
     assert verdict.status in (S.SUCCESS, S.ROLLBACK_SUCCESS)
     assert (verdict.failures, verdict.result) == (0, case["outcome"].result)
 
 
-def until_it_rests(case: dict[str, Any], run: FinishedRun, how: RunEnd) -> list[ReleaseDecision]:
+def decisions_until_finished(
+    case: dict[str, Any], run: FinishedRun, how: RunEnd
+) -> list[ReleaseDecision]:
     """Run it again and again with the same end."""
     verdicts = []
     while True:
@@ -185,9 +189,9 @@ def until_it_rests(case: dict[str, Any], run: FinishedRun, how: RunEnd) -> list[
 
 
 @given(cases)
-def test_a_timeout_of_a_batch_task_is_retried_exactly_so_often(case: dict[str, Any]) -> None:
+def test_a_timeout_of_a_batch_task_is_retried_timeout_retries_times(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(batch_run(case), retry_time=0)
-    verdicts = until_it_rests(case, run, RunEnd.TIMEOUT)
+    verdicts = decisions_until_finished(case, run, RunEnd.TIMEOUT)
     allowed = case["limits"].timeout_retries
     assert len(verdicts) == allowed + 1
     assert [verdict.due_at for verdict in verdicts] == [NOW] * allowed + [None]
@@ -196,9 +200,9 @@ def test_a_timeout_of_a_batch_task_is_retried_exactly_so_often(case: dict[str, A
 
 
 @given(cases)
-def test_a_worker_killer_is_quarantined_in_time(case: dict[str, Any]) -> None:
+def test_a_task_is_quarantined_after_deaths_allowed(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(case["run"], deaths=0)
-    verdicts = until_it_rests(case, run, RunEnd.DIED)
+    verdicts = decisions_until_finished(case, run, RunEnd.DIED)
     allowed = case["limits"].deaths_allowed
     if case["handler"].on_death is OnDeath.RETRY:
         assert len(verdicts) == allowed
@@ -213,7 +217,7 @@ def test_a_worker_killer_is_quarantined_in_time(case: dict[str, Any]) -> None:
 @given(cases)
 def test_an_error_is_retried_as_often_as_its_policy_says(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(case["run"], failures=0)
-    verdicts = until_it_rests(case, run, RunEnd.ERROR)
+    verdicts = decisions_until_finished(case, run, RunEnd.ERROR)
     retry = run.retry or case["handler"].retry
     cause = case["outcome"].cause or Cause.ERROR
     retried = retry.retries if retry.applies_to(cause) and not case["outcome"].final else 0
@@ -223,7 +227,7 @@ def test_an_error_is_retried_as_often_as_its_policy_says(case: dict[str, Any]) -
 
 
 @given(cases, retries)
-def test_what_a_task_was_submitted_with_comes_before_its_handlers_policy(
+def test_the_retry_policy_of_a_task_precedes_that_of_its_handler(
     case: dict[str, Any], own: Retry
 ) -> None:
     run = msgspec.structs.replace(case["run"], retry=own)
@@ -235,7 +239,7 @@ def test_what_a_task_was_submitted_with_comes_before_its_handlers_policy(
     ("choice", "status"),
     [(OnDeath.RETRY, S.PENDING), (OnDeath.FAIL, S.FAIL), (OnDeath.CANCEL, S.CANCEL)],
 )
-def test_the_handlers_choice_on_death(choice: OnDeath, status: S) -> None:
+def test_on_death_decides_what_follows_a_death(choice: OnDeath, status: S) -> None:
     spec = HandlerSpec("target", "type", on_death=choice)
     run = FinishedRun(
         1, 1, S.RUNNING, None, 1, 0, 0, 0, 0, RunOutcome(RunEnd.DIED), spec, "worker-1"
@@ -260,7 +264,7 @@ def test_backoff_is_within_its_bounds(retry: Retry, failures: int, chance: float
 
 
 @given(retry=retries, failures=st.integers(1, 3000))
-def test_backoff_grows_until_it_is_at_its_most(retry: Retry, failures: int) -> None:
+def test_backoff_grows_up_to_max_delay(retry: Retry, failures: int) -> None:
     assert retry.backoff(failures + 1, 0.5) >= retry.backoff(failures, 0.5)
 
 
@@ -270,13 +274,13 @@ def test_backoff_doubles_by_default() -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]
 
 
-def test_jitter_goes_both_ways_around_the_delay() -> None:
+def test_jitter_varies_the_delay_in_both_directions() -> None:
     retry = Retry(delay=100, jitter=0.25)
     assert [retry.backoff(1, chance) for chance in (0.0, 0.5, 1.0)] == [75, 100, 125]
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [(0, 8), (3, 8), (30, 30)])
-def test_an_error_may_ask_for_a_longer_wait(asked: float, seconds: int) -> None:
+def test_retry_after_can_lengthen_the_delay(asked: float, seconds: int) -> None:
     spec = HandlerSpec("target", "type", retry=Retry(retries=1, delay=8, jitter=0))
     outcome = RunOutcome(RunEnd.ERROR, retry_after=asked)
     run = FinishedRun(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0, outcome, spec, "worker-1")
@@ -317,6 +321,6 @@ def test_clip_around_its_limit(letter: str, more: int) -> None:
         assert set(clipped[1:]) <= {letter, "y"}
 
 
-def test_nothing_stays_nothing() -> None:
+def test_an_empty_info_is_unchanged() -> None:
     assert clip_info(None) is None
     assert clip_info("") == ""

@@ -86,7 +86,7 @@ TestQueueAndModel = QueueAndModel.TestCase
 TestQueueAndModel.settings = settings(max_examples=50, stateful_step_count=30)
 
 
-def test_what_is_queued_is_not_queued_twice() -> None:
+def test_a_queued_task_is_not_queued_twice() -> None:
     queue = ReadyQueue(10)
     assert queue.add(due(1))
     assert queue.add(due(1, priority=9))
@@ -94,7 +94,7 @@ def test_what_is_queued_is_not_queued_twice() -> None:
     assert queue.pop(KEYS[0]).priority == 5
 
 
-def test_a_full_queue_refuses_and_loses_nothing() -> None:
+def test_a_full_queue_refuses_a_task_and_keeps_the_others() -> None:
     queue = ReadyQueue(2)
     assert queue.add(due(1)) and queue.add(due(2))
     assert not queue.add(due(3, priority=9))
