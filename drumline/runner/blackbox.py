@@ -47,11 +47,11 @@ class BlackBox:
         offset = slot * 16
         self._map[offset : offset + 8] = b"\0\0\0\0\0\0\0\0"
 
-    def read(self, slots: int = SLOTS) -> list[StartedTask]:
+    def read(self) -> list[StartedTask]:
         """The tasks that are running."""
         return [
             StartedTask(task_id, started)
-            for task_id, started in _SLOT.iter_unpack(self._map[: slots * _SLOT.size])
+            for task_id, started in _SLOT.iter_unpack(self._map[:])
             if task_id
         ]
 

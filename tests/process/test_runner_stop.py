@@ -71,11 +71,11 @@ def test_the_stack_of_a_loop_that_is_held_up_can_be_seen(keeper: Harness) -> Non
 
 @pytest.mark.parametrize("name", ["forever", "forever_async"])
 def test_a_task_that_is_asked_to_stop_says_where_it_was(keeper: Harness, name: str) -> None:
-    lane = keeper.runner.async_ if "async" in name else keeper.runner.sync
-    lane.send_tasks([due(1, name)])
+    pipe = keeper.runner.async_ if "async" in name else keeper.runner.sync
+    pipe.send_tasks([due(1, name)])
     keeper.until(lambda: 1 in keeper.running())
     if "async" in name:
-        lane.send(CancelTask(1))
+        pipe.send(CancelTask(1))
     else:
         keeper.until(lambda: _asked_for_stack(keeper))
     text = keeper.frame(StackReport, 1).text
