@@ -168,7 +168,7 @@ def _entry(
     return store.audit.AuditEntry(
         region=context.settings.region,
         actor=context.actor,
-        door=context.door,
+        front_end=context.front_end,
         command=command,
         subject=subject,
         arguments=format_arguments(arguments),

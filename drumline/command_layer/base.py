@@ -51,7 +51,7 @@ class Context(msgspec.Struct, frozen=True):
     notify_scanner: Callable[..., None]
     """Have the scanner look for due tasks: `notify_scanner()`, or with the tasks themselves."""
     actor: str = ""
-    door: str = "control"
+    front_end: str = "control"
     """The front end that the command came through: `control` (the control socket) or `rest`."""
 
     @property
@@ -134,7 +134,7 @@ def _change_once(command: ChangeCommand, request_id: str, context: Context) -> d
                 request_id,
                 command.name,
                 lambda tx: _change_and_audit(tx, command, request_id, context),
-                told_once=command.secret_answer_fields,
+                secret_answer_fields=command.secret_answer_fields,
                 digest=digest,
             )
         except (IntegrityError, PhaseChanged, RaceLost):

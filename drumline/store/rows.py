@@ -330,7 +330,7 @@ class AuditRow(StoredRow, frozen=True):
     at: int
     region: str
     actor: str
-    door: Literal["control", "rest"]
+    front_end: Literal["control", "rest"]
     command: str
     subject: str
     arguments: str

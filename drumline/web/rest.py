@@ -51,7 +51,7 @@ def _by_method(handlers: dict[str, Handle]) -> Handle:
 def _make_handler(endpoint: Endpoint, context: Context, guard: TokenGuard) -> Handle:
     kind = commands.by_name(endpoint.command)
     has_body = request_arguments.takes_body(endpoint, kind)
-    rest_context = replace(context, door=FRONT_END)
+    rest_context = replace(context, front_end=FRONT_END)
 
     async def handle(request: Request) -> Response:
         request_id = request.headers.get("idempotency-key") or new_request_id()

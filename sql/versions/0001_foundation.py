@@ -359,7 +359,7 @@ def upgrade() -> None:
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("region", Word, nullable=False),
         sa.Column("actor", Name, nullable=False),
-        sa.Column("door", Word, nullable=False),
+        sa.Column("front_end", Word, nullable=False),
         sa.Column("command", sa.String(64), nullable=False),
         sa.Column("subject", sa.String(255), nullable=False),
         sa.Column("arguments", Document, nullable=False),

@@ -59,7 +59,7 @@ def test_a_change_is_one_entry(gateway: AuditedGateway) -> None:
     }
     assert line == {
         "actor": "tester",
-        "door": "control",
+        "front_end": "control",
         "command": "task.schedule",
         "subject": f"task {made['task_id']}",
         "result": "done",
@@ -145,7 +145,7 @@ def test_changes_over_rest_are_audited(site: Site, gateway: AuditedGateway) -> N
     assert site("POST", "/jobs/sample/enable", by="read").status == 403
     assert site("POST", "/jobs/sample/enable", by="wrong").status == 401
     forbidden, late, created = gateway.trail()
-    assert (created["actor"], created["door"], created["request_id"]) == (
+    assert (created["actor"], created["front_end"], created["request_id"]) == (
         "the-operate",
         "rest",
         "r1",

@@ -33,7 +33,7 @@ class AuditLine(Answer, frozen=True, kw_only=True):
     at: Moment
     actor: str
     """The name of a token, or a user of the CLI."""
-    door: Literal["control", "rest"]
+    front_end: Literal["control", "rest"]
     """The front end that the command came through: `control` is the control socket."""
     command: str
     subject: str
@@ -97,7 +97,7 @@ def _describe(row: AuditRow) -> AuditLine:
         id=row.id,
         at=iso(row.at),
         actor=row.actor,
-        door=row.door,
+        front_end=row.front_end,
         command=row.command,
         subject=row.subject,
         result=row.result,
@@ -135,7 +135,7 @@ def _describe(row: AuditRow) -> AuditLine:
 def list_(**options: Any) -> None:
     """List the changes that were made or refused, the newest first."""
     page = gateway.query("audit.list", options)
-    names = ("id", "at", "actor", "door", "command", "subject", "result", "reason")
+    names = ("id", "at", "actor", "front_end", "command", "subject", "result", "reason")
     rows = [[entry[name] for name in names] for entry in page["audit"]]
     output.print_table(page, names, rows, nothing="There are no such entries.")
     output.print_next_page(page["next"])

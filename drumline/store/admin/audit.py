@@ -18,11 +18,11 @@ _WRITE = insert(audit)
 
 
 class AuditEntry(NamedTuple):
-    """Who asked for what through which door, and what came of it."""
+    """One command: who sent it through which front end, and its result."""
 
     region: str
     actor: str
-    door: str
+    front_end: str
     command: str
     subject: str
     arguments: str

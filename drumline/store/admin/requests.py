@@ -29,13 +29,13 @@ def once(
     request_id: str,
     command: str,
     work: Callable[[Tx], dict[str, Any]],
-    told_once: Collection[str] = (),
+    secret_answer_fields: Collection[str] = (),
     digest: str = "",
 ) -> dict[str, Any]:
-    """Do the work and keep its answer in one commit, unless that has happened already.
+    """Do the work and store its answer in one commit, unless the request has been executed before.
 
-    What is told once is missing from the answer to a repeated request. The digest is one of the
-    arguments: whoever uses an id again for something else must not believe that it was done.
+    Secret fields of the answer are not stored: the answer to a repeated request lacks them. The
+    digest is that of the arguments: an id that is used again for another request is a conflict.
     """
 
     def transaction(tx: Tx) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def once(
         except IntegrityError:
             raise _Seen from None
         answer = work(tx)
-        kept = {name: value for name, value in answer.items() if name not in told_once}
+        kept = {name: value for name, value in answer.items() if name not in secret_answer_fields}
         tx.execute(_ANSWER, {"of": request_id, "answer": msgspec.json.encode(kept).decode()})
         return answer
 
