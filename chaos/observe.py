@@ -86,7 +86,11 @@ class Observer:
         if task.status in FINISHED:
             return task
         shown = self.stack.call("task.show", task_id=task.id)
-        why = ", ".join(f"{name} {shown[name]}" for name in ("why", "due_at", "owner", "attempt"))
+        query = text(
+            "SELECT owner, version, priority, due_at, attempt, fence FROM task WHERE id = :id"
+        )
+        (row,) = self._query(query, id=task.id)
+        why = f"{shown['why']} ({', '.join(f'{k} {v}' for k, v in row._mapping.items())})"
         return msgspec.structs.replace(task, why=why)
 
     def _note(self, process: str, line: dict[str, Any], pids: dict[int, int]) -> None:
