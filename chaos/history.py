@@ -131,7 +131,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """Jobs with a limit."""
 
 
-class LogLine(Record, frozen=True, kw_only=True):
+class NodeLogLine(Record, frozen=True, kw_only=True):
     """A line from the log of a process of the node that the checker needs."""
 
     action: str
@@ -142,7 +142,7 @@ class LogLine(Record, frozen=True, kw_only=True):
 
 AnyRecord = (
     Began | Ticked | Ended | ItemDone | TargetChanged | Called | CallbackSent | FaultInjected
-    | Waiting | Snapshot | LogLine
+    | Waiting | Snapshot | NodeLogLine
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()

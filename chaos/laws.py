@@ -18,7 +18,7 @@ from chaos.history import (
     FinalTask,
     History,
     ItemDone,
-    LogLine,
+    NodeLogLine,
     Record,
     Run,
     Snapshot,
@@ -181,7 +181,7 @@ def healthy_runs_are_not_ended(history: History) -> Iterator[Violation]:
 def dead_keepers_were_silent(history: History) -> Iterator[Violation]:
     """The reaper declares a keeper dead only if a fault has hit it."""
     hit = {pid for fault in history.faults() for pid in fault.pids}
-    for line in history.of(LogLine):
+    for line in history.of(NodeLogLine):
         if line.action == "keeper_dead" and line.pid not in hit:
             yield _violation(
                 dead_keepers_were_silent,

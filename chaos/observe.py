@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from chaos.history import FinalTask, LogLine, Recorder, Snapshot, Waiting
+from chaos.history import FinalTask, NodeLogLine, Recorder, Snapshot, Waiting
 from chaos.laws import FINISHED
 from drumline.client.control import Control
 from drumline.errors import DrumlineError
@@ -98,7 +98,7 @@ class Observer:
             pid = pids.get(line.get("keeper", 0))
             fields = {name: str(value) for name, value in line.items()}
             self.recorder.write(
-                LogLine(
+                NodeLogLine(
                     at=time.monotonic(), action=line["action"], process=process, pid=pid,
                     fields=fields,
                 )

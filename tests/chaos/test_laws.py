@@ -17,7 +17,7 @@ from chaos.history import (
     FinalTask,
     History,
     ItemDone,
-    LogLine,
+    NodeLogLine,
     Record,
     Recorder,
     Snapshot,
@@ -85,8 +85,8 @@ def fault(at: float, until: float, *pids: int) -> FaultInjected:
     return FaultInjected(at=at, kind="kill worker", until=until, pids=pids)
 
 
-def dead(pid: int) -> LogLine:
-    return LogLine(at=5.0, action="keeper_dead", process="reaper", pid=pid)
+def dead(pid: int) -> NodeLogLine:
+    return NodeLogLine(at=5.0, action="keeper_dead", process="reaper", pid=pid)
 
 
 FAILED = row(status="fail", cause="died")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LISTED_FIRINGS = 5
 
 
-class LastRun(Answer, frozen=True, kw_only=True):
+class LastRunSummary(Answer, frozen=True, kw_only=True):
     """The latest run of a job."""
 
     id: int
@@ -75,7 +75,7 @@ class JobSummary(Answer, frozen=True, kw_only=True):
     created_at: Moment
     updated_at: Moment
     next_firing: Moment | None
-    last_run: LastRun | None
+    last_run: LastRunSummary | None
 
 
 class JobDetail(JobSummary, frozen=True, kw_only=True):
@@ -173,8 +173,8 @@ def firings_after(schedule: Schedule, after: int) -> Iterator[int]:
         at = schedule.next_after(at)
 
 
-def _describe_last_run(row: LatestRunRow) -> LastRun:
-    return LastRun(
+def _describe_last_run(row: LatestRunRow) -> LastRunSummary:
+    return LastRunSummary(
         id=row.id,
         status=row.status,
         cause=row.cause,
