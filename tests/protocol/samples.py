@@ -1,4 +1,4 @@
-"""Random messages, made from their types: a new field or message is covered without a change."""
+"""Random messages, generated from their types, so that new fields and messages are covered."""
 
 import random
 from typing import Any
@@ -10,7 +10,7 @@ WORDS = ("", "x", "worker-1", "ölig", "🥁", "a" * 40, "\0", "{reason}")
 
 
 def sample(kind: Any, chance: random.Random) -> Any:
-    """Some value of a type."""
+    """A random value of a type."""
     return _value(inspect.type_info(kind), chance)
 
 
@@ -50,7 +50,7 @@ def _value(info: inspect.Type, chance: random.Random) -> Any:
 
 
 def junk(chance: random.Random) -> Any:
-    """What no honest peer sends."""
+    """A value that no peer sends."""
     return chance.choice(
         [
             None, True, -1, 2**64 - 1, -(2**63), 1e308, float("nan"), float("inf"), "", "x" * 300,
@@ -61,7 +61,7 @@ def junk(chance: random.Random) -> Any:
 
 
 def mutated(frame: bytes, chance: random.Random) -> bytes:
-    """A frame with some damage."""
+    """A damaged copy of a frame."""
     data = bytearray(frame)
     for _ in range(chance.choice([1, 1, 1, 2, 5])):
         place = chance.randrange(len(data) + 1)
@@ -82,7 +82,7 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
 
 
 def replaced(fields: list[Any], chance: random.Random) -> list[Any]:
-    """A message as its elements, one of which is not what it should be, or too many, or missing."""
+    """The elements of a message, one of them replaced, removed or added."""
     fields = list(fields)
     place = chance.randrange(len(fields))
     match chance.randrange(4):

@@ -1,4 +1,4 @@
-"""SPEC.md as a client in another language has it: structs from their tables, and nothing else."""
+"""SPEC.md as a client in another language reads it: structs from their tables alone."""
 
 import random
 import re
@@ -27,7 +27,7 @@ ANYTHING: tuple[Any, ...] = (None, True, -7, 2.5, "words", [1, [2]], {"a": {"b":
 class SpecField(NamedTuple):
     name: str
     type: str
-    """Such as `int`, `DueTask…`, `str or nil`."""
+    """For example `int`, `DueTask…` or `str or nil`."""
     default: str | None
 
 
@@ -44,7 +44,7 @@ def is_map(struct: str) -> bool:
 
 
 def layout(struct: str, values: list[Any]) -> list[Any] | dict[str, Any]:
-    """The values of a struct's fields, in order, as they are written."""
+    """The field values of a struct in their written form: a list, or a map with names."""
     if is_map(struct):
         return dict(zip([field.name for field in fields_of(struct)], values, strict=True))
     return values
@@ -90,7 +90,7 @@ def _made(kind: str, chance: random.Random) -> Any:
 
 
 def written(struct: str, value: object) -> list[Any] | dict[str, Any]:
-    """One of our structs as SPEC.md says that it is written. Fails where its types do not fit."""
+    """The written form of a struct by SPEC.md. Fails if a value does not have its field's type."""
     fields = [_written(field.type, getattr(value, field.name)) for field in fields_of(struct)]
     return layout(struct, fields)
 

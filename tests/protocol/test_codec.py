@@ -1,4 +1,4 @@
-"""The codec: what is sent is what comes, and whatever else comes is one kind of error."""
+"""The codec: messages are decoded as they were encoded; anything else is a DecodeError."""
 
 import random
 import tracemalloc
@@ -35,7 +35,7 @@ def test_messages_are_distinguished_by_their_names() -> None:
 def count_decodable(
     frames: list[bytes], decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]
 ) -> int:
-    """How many could be read. Anything but a message or a DecodeError is raised here."""
+    """The number of frames that were decoded; errors other than DecodeError are raised."""
     read = 0
     for frame in frames:
         try:
@@ -44,7 +44,7 @@ def count_decodable(
             assert str(error).startswith("A message could not be read: ")
         else:
             read += 1
-            encode(message)  # whole: no half-made value inside
+            encode(message)  # fails if the message is incomplete
     return read
 
 
@@ -54,7 +54,7 @@ def test_damaged_frames(seed: int) -> None:
     good = [codec.encode(sample(kind, chance)) for kind in KINDS for _ in range(20)]
     frames = [mutated(chance.choice(good), chance) for _ in range(20_000)]
     read = count_decodable(frames, codec.decode, codec.encode)
-    assert 0 < read < 10_000, "the damage is no test if all or none of it can be read"
+    assert 0 < read < 10_000, "either all or no damaged frames were decoded"
 
 
 @pytest.mark.parametrize("seed", range(2))

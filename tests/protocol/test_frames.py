@@ -1,4 +1,4 @@
-"""The runner's pipe: whole frames, however they are cut on their way, and tickets for one."""
+"""The runner's pipe: complete frames, however they are split, and tickets for one reader each."""
 
 import os
 import random
@@ -60,7 +60,7 @@ def test_a_closed_end_differs_from_an_incomplete_frame() -> None:
 
 
 def test_each_ticket_is_read_by_one_of_two_readers() -> None:
-    """The runner that starts a task, and the keeper that takes it back."""
+    """The runner, which starts tasks, and the keeper, which takes them back."""
     chance = random.Random(5)
     dues = [sample(DueTask, chance) for _ in range(500)]
     out, into = os.pipe()

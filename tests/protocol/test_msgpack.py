@@ -1,6 +1,6 @@
-"""The reference implementation of MessagePack reads what we write, and writes what we read.
+"""Messages exchanged with the reference implementation of MessagePack.
 
-It goes by the tables of SPEC.md alone, as a client in another language would.
+It follows the tables of SPEC.md alone, as a client in another language would.
 """
 
 import random
@@ -38,7 +38,7 @@ def unpack(data: bytes) -> Any:
 
 
 def pack(value: Any, chance: random.Random) -> bytes:
-    """As one client or another does: with floats of 64 or of 32 bits."""
+    """With floats of 64 or of 32 bits, as clients differ."""
     data = msgpack.packb(value, use_single_float=chance.random() < 0.5)
     assert isinstance(data, bytes)
     return data
@@ -111,7 +111,7 @@ def test_a_frame_written_with_msgpack_is_read(kind: type[Frame]) -> None:
 
 @pytest.mark.parametrize("kind", DECODERS)
 def test_requests_and_bodies_are_read_both_ways(kind: type[msgspec.Struct]) -> None:
-    """The control socket, and what goes as bytes inside a task that is due."""
+    """The control socket, and the bytes inside a DueTask."""
     chance = random.Random(kind.__name__)
     name, encode, decode = kind.__name__, msgspec.msgpack.Encoder().encode, DECODERS[kind]
     for _ in range(ROUNDS):

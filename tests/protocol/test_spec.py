@@ -1,4 +1,4 @@
-"""SPEC.md says what the code does: every message, every field, in its order."""
+"""SPEC.md describes every message, with every field in its order."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Cron expressions made up with what they mean, and times to write them down."""
+"""Strategies for cron expressions with their meaning, and times as text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def shown(t_us: int, zone: str) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A field as text, and independently of any parser the values that it means."""
+    """A field as text, with the values that it means, independent of any parser."""
 
     text: str
     values: frozenset[int]
     last_day: bool = False
     nth_weekdays: frozenset[tuple[int, int]] = frozenset()
-    """Weekday and which one of the month; LAST for the last."""
+    """Pairs of a weekday and its number in the month; LAST for the last."""
 
 
 LAST = -1

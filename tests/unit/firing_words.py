@@ -1,4 +1,4 @@
-"""Short words for what is decided about firings."""
+"""Short names for decisions on firings."""
 
 from __future__ import annotations
 

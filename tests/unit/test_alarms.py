@@ -1,4 +1,4 @@
-"""Alarms: who hears of what, how a message is signed, when it is tried again."""
+"""Alarms: the webhooks of each event, signatures, and delays between tries."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ HOOK = Webhook(name="ops", url="http://ops.example/alarms", secret_env="OPS")  #
 
 
 def test_a_signature_equals_the_example_of_the_specification() -> None:
-    """The example of the Standard Webhooks specification's own libraries."""
+    """The example of the libraries of the Standard Webhooks specification."""
     secret = webhook_secret(HOOK, {"OPS": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
     body = b'{"test": 2432232314}'
     signed = sign_message(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
@@ -65,7 +65,7 @@ def test_each_webhook_receives_its_events(asked: list[set[AlarmEvent]]) -> None:
     for event in AlarmEvent:
         names = tuple(str(i) for i, events in enumerate(asked) if event in events)
         assert found.get(event, ()) == names
-        assert (event in found) == bool(names), "what nobody asked for costs nothing"
+        assert (event in found) == bool(names), "events without a webhook are left out"
 
 
 @pytest.mark.parametrize("value", ["", "whsec_###"])
@@ -80,7 +80,7 @@ def test_the_example_of_the_page_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "drumline.toml"
     file.write_text(example)
     (webhook,) = config.load({}, file).webhooks
-    assert webhook.events == tuple(AlarmEvent), "all, as the page says"
+    assert webhook.events == tuple(AlarmEvent), "all events, as the page says"
 
 
 def test_invalid_webhook_settings_are_named() -> None:
@@ -88,7 +88,7 @@ def test_invalid_webhook_settings_are_named() -> None:
     settings = config.load({"DRUMLINE_WEBHOOKS": ok})
     assert settings.webhooks[0].events == (AlarmEvent.BATCH_END,)
     again = config.load(config.as_environment(settings))
-    assert again.webhooks == settings.webhooks, "children see the same"
+    assert again.webhooks == settings.webhooks, "child processes read the same"
     for wrong, words in (
         ("{", "DRUMLINE_WEBHOOKS is not JSON"),
         (ok.replace("batch_end", "nosuch"), "nosuch"),

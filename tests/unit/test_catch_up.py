@@ -1,4 +1,4 @@
-"""Firings that were missed: run or counted, by mode, grace and bound."""
+"""Catch-up: missed firings run or are counted, by mode, grace and bound."""
 
 from __future__ import annotations
 

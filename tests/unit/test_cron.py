@@ -1,4 +1,4 @@
-"""Cron expressions in UTC: against cronsim and croniter, and on days, borders and horizons."""
+"""Firings of cron expressions in UTC: compared with cronsim and croniter, and at their limits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_firings_equal_those_of_cronsim_and_croniter(
 
 
 def croniter_fires(text: str, start: datetime, count: int) -> list[int]:
-    """What it calls the cron bug is that a day field with a star only narrows the other down."""
+    """The option implement_cron_bug lets a day field with a star only restrict the other one."""
     text = re.sub(r"\b(\d+)-\1\b", r"\1", text)  # see test_known_differences_from_croniter
     times = croniter(text, start, float, second_at_beginning=True, implement_cron_bug=True)
     return [round(times.get_next()) * US for _ in range(count)]
@@ -87,12 +87,11 @@ def croniter_fires(text: str, start: datetime, count: int) -> list[int]:
 @pytest.mark.parametrize(
     ("text", "ours", "theirs"),
     [
-        # A range of one value is that value, for croniter all values.
+        # croniter reads a range of one value as all values.
         ("0 5-5 * * *", ["01 05:00", "02 05:00"], ["01 01:00", "01 02:00"]),
-        # croniter applies `#` and `L5` to both sides of the "or", and so never finds the first
-        # day of a month.
+        # croniter applies `#` and `L5` to both sides of the "or" and finds no date.
         ("0 0 1 * FRI#2", ["12 00:00", "01 00:00"], []),
-        # Without implement_cron_bug, croniter fires on odd days and on Fridays.
+        # Without implement_cron_bug, croniter fires on days 1, 10, 19, 28 and on Fridays.
         ("0 0 */9 * FRI", ["19 00:00", "01 00:00"], ["05 00:00", "10 00:00"]),
     ],
 )
@@ -114,10 +113,10 @@ def test_known_differences_from_croniter(text: str, ours: list[str], theirs: lis
         ("* * * * *", "2024-02-28T23:59:30", ["2024-02-29T00:00:00", "2024-02-29T00:01:00"]),
         ("*/15 * * * * *", "2024-12-31T23:59:45", ["2025-01-01T00:00:00", "2025-01-01T00:00:15"]),
         ("5/20 * * * *", "2024-01-01", ["2024-01-01T00:05:00", "2024-01-01T00:25:00"]),
-        # Both days restricted: either will do. 13 December 2024 is a Friday.
+        # Both day fields are restricted: one of them must match. 13 December 2024 is a Friday.
         ("0 0 13 * FRI", "2024-12-06T01:00", ["2024-12-13T00:00:00", "2024-12-20T00:00:00"]),
         ("0 0 15 * FRI", "2024-12-13T01:00", ["2024-12-15T00:00:00", "2024-12-20T00:00:00"]),
-        # A day field that begins with a star narrows the other one down.
+        # A day field that begins with a star only restricts the other one.
         ("0 0 */2 * FRI", "2024-12-01", ["2024-12-13T00:00:00", "2024-12-27T00:00:00"]),
         ("0 0 13 * */5", "2024-09-01", ["2024-09-13T00:00:00", "2024-10-13T00:00:00"]),
         ("0 0 0 ? * MON", "2024-12-01", ["2024-12-02T00:00:00", "2024-12-09T00:00:00"]),
@@ -138,9 +137,9 @@ def test_known_differences_from_croniter(text: str, ours: list[str], theirs: lis
         ("0 0 * * L0,L7", "2024-02-01", ["2024-02-25T00:00:00", "2024-03-31T00:00:00"]),
         ("0 0 L * L5", "2024-01-01", ["2024-01-26T00:00:00", "2024-01-31T00:00:00"]),
         ("0 0 29 2 FRI#5", "2024-03-01", ["2028-02-29T00:00:00", "2032-02-29T00:00:00"]),
-        # A day field with a star: Fridays the 13th would be "*/13 * FRI#2".
+        # Days 1, 13 and 25, if they are second Fridays.
         ("0 0 */12 * FRI#2", "2024-01-01", ["2024-09-13T00:00:00", "2024-12-13T00:00:00"]),
-        # It would never fire by its day, but a weekday will do.
+        # The day does not exist, but the weekday does.
         ("0 0 31 2 MON", "2024-02-20", ["2024-02-26T00:00:00", "2025-02-03T00:00:00"]),
     ],
 )
@@ -163,7 +162,7 @@ def test_the_start_is_exclusive_and_the_end_inclusive() -> None:
 
 
 def test_the_horizon_covers_the_rarest_day() -> None:
-    """29 February on a Sunday, from each year of a whole cycle of 400."""
+    """29 February on a Sunday, from years of a whole cycle of 400."""
     cron = CronExpression.parse("0 0 29 2 */7")
     sundays = [
         us(f"{year}-02-29")
@@ -181,7 +180,7 @@ def test_firings_are_limited_to_the_years_1970_to_9000() -> None:
     for zone in ("UTC", "America/New_York", "Asia/Kolkata"):
         tz = ZoneInfo(zone)
         first = cron.next_after(-(10**18), tz)
-        assert first is None  # 31,688 years before: past the horizon, not an error
+        assert first is None  # 31,688 years earlier: beyond the horizon, not an error
         assert cron.next_after(us("8999-06-01"), tz) in (None, us("9000-01-01", zone))
         assert cron.next_after(us("9100-01-01"), tz) is None
     hourly = CronExpression.parse("0 5 * * *")

@@ -1,4 +1,4 @@
-"""Cron through changes of the clock, against a wall clock watched step by step."""
+"""Firings around clock changes, compared with a wall clock that is simulated step by step."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from tests.unit.cron_cases import (
     weekday_fields,
 )
 
-ReadableZoneInfo: Any = import_module("zoneinfo._zoneinfo").ZoneInfo  # it shows its changes
+ReadableZoneInfo: Any = import_module("zoneinfo._zoneinfo").ZoneInfo  # has its transitions
 ZONES = (
     "Africa/Cairo",
-    "Africa/Casablanca",  # goes back for Ramadan: its summer time is the standard
+    "Africa/Casablanca",  # goes back for Ramadan; its summer time is the standard time
     "America/Havana",  # midnight does not exist, or 00:30 occurs twice
     "America/New_York",
     "America/Santiago",
     "America/St_Johns",  # 3:30 and, until 2011, changes at 00:01
-    "Antarctica/Troll",  # two hours at once
+    "Antarctica/Troll",  # changes by two hours
     "Asia/Beirut",
     "Asia/Kolkata",
-    "Asia/Pyongyang",  # half an hour, for good
-    "Australia/Lord_Howe",  # half an hour
+    "Asia/Pyongyang",  # changed by half an hour, permanently
+    "Australia/Lord_Howe",  # changes by half an hour
     "Europe/Berlin",
     "Europe/Dublin",
     "Pacific/Apia",  # has no 30 December 2011
@@ -55,15 +55,17 @@ ZONES = (
 
 
 def fired(text: str, zone: str, start: str, end: str) -> list[str]:
-    """The firings in (start, end], as that zone's clock shows them."""
+    """The firings in (start, end], in local time."""
     found = CronExpression.parse(text).between(us(start, zone), us(end, zone), ZoneInfo(zone))
     return [shown(t, zone) for t in found]
 
 
-def watched(expression: Expression, zone: str, start: int, end: int, step: int) -> list[int]:
-    """The rule as it is written, by watching a wall clock; start and end in seconds of UTC.
+def firings_by_simulation(
+    expression: Expression, zone: str, start: int, end: int, step: int
+) -> list[int]:
+    """The firings by the rule, from a simulated wall clock; start and end in seconds of UTC.
 
-    It watches from two days before, unless each second counts.
+    The simulation begins two days earlier, unless its step is one second.
     """
     tz = ZoneInfo(zone)
     fires = []
@@ -84,7 +86,7 @@ def watched(expression: Expression, zone: str, start: int, end: int, step: int) 
 
 
 def changes(zone: str) -> list[int]:
-    """Moments at which the zone's clock is set, 1973 to 2037. (Monrovia, 1972, counts seconds.)"""
+    """The clock changes of a zone, 1973 to 2037. (Until 1972, Monrovia's offset had seconds.)"""
     tz = ZoneInfo(zone)
     found = []
     days = range(us("1973-01-01") // US, us("2037-01-01") // US, 86_400)
@@ -138,7 +140,7 @@ def test_firings_around_clock_changes_follow_the_rule(
     start = change + before * 60
     end = start + length * 60
     found = CronExpression.parse(expression.text).between(start * US, end * US, ZoneInfo(zone))
-    assert [t // US for t in found] == watched(expression, zone, start, end, 60)
+    assert [t // US for t in found] == firings_by_simulation(expression, zone, start, end, 60)
 
 
 by_the_second = st.builds(
@@ -161,7 +163,7 @@ def test_firings_by_the_second_follow_the_rule(
     zone, change = where
     start, end = change - 1_000, change + 4_000
     found = CronExpression.parse(expression.text).between(start * US, end * US, ZoneInfo(zone))
-    assert [t // US for t in found] == watched(expression, zone, start, end, 1)
+    assert [t // US for t in found] == firings_by_simulation(expression, zone, start, end, 1)
 
 
 @given(items(0, 59), items(0, 23), near_a_change)
@@ -171,7 +173,7 @@ def test_fixed_times_agree_with_cronsim_through_clock_changes(
 ) -> None:
     assume(len(hour.values) < 24)
     zone, change = where
-    # cronsim forgets which of two equal times it starts from: start where there is only one.
+    # cronsim does not know which of two equal local times it starts from: start at a unique one.
     start = datetime.fromtimestamp(change - 3 * 86_400, ZoneInfo(zone))
     text = f"{minute.text} {hour.text} * * *"
     expected = []
@@ -193,7 +195,7 @@ def test_fixed_times_agree_with_cronsim_through_clock_changes(
 def test_a_period_split_anywhere_has_the_same_firings(
     expression: Expression, where: tuple[str, int], cuts: list[int]
 ) -> None:
-    """No firing is lost or doubled at a border, also one inside a gap or a repeated hour."""
+    """No firing is lost or doubled at a limit, also inside a gap or a repeated hour."""
     zone = ZoneInfo(where[0])
     cron = CronExpression.parse(expression.text)
     a, b, c = sorted(where[1] * US + cut for cut in cuts)
@@ -246,17 +248,17 @@ def test_a_period_split_anywhere_has_the_same_firings(
              "2024-10-27T03:00:00+01:00"]),
         ("30 0-23 * * *", "Europe/Berlin", "2024-10-27T02:00+02:00", "2024-10-27T03:00",
             ["2024-10-27T02:30:00+02:00", "2024-10-27T02:30:00+01:00"]),
-        # Midnight itself is missing, or comes twice.
+        # Midnight is skipped, or occurs twice.
         ("0 0 * * *", "America/Havana", "2024-03-09T12:00", "2024-03-10T12:00",
             ["2024-03-10T01:00:00-04:00"]),
         ("0 0 * * *", "America/Havana", "2024-11-02T12:00", "2024-11-03T12:00",
             ["2024-11-03T00:00:00-04:00"]),
-        # Half an hour.
+        # A change of half an hour.
         ("15 2 * * *", "Australia/Lord_Howe", "2024-10-06", "2024-10-06T12:00",
             ["2024-10-06T02:30:00+11:00"]),
         ("45 1 * * *", "Australia/Lord_Howe", "2024-04-07", "2024-04-07T12:00",
             ["2024-04-07T01:45:00+11:00"]),
-        # A whole day is missing.
+        # A whole day is skipped.
         ("0 12 * * *", "Pacific/Apia", "2011-12-29", "2011-12-31T12:00",
             ["2011-12-29T12:00:00-10:00", "2011-12-31T00:00:00+14:00",
              "2011-12-31T12:00:00+14:00"]),
@@ -268,8 +270,8 @@ def test_clock_changes(text: str, zone: str, start: str, end: str, expected: lis
     assert fired(text, zone, start, end) == expected
 
 
-def made_up_zone(changes: dict[str, int], before: int) -> ZoneInfo:
-    """A zone that no country has (yet): hours from UTC before and after each moment."""
+def invented_zone(changes: dict[str, int], before: int) -> ZoneInfo:
+    """An invented zone: hours from UTC before and after each moment."""
     offsets = [before, *changes.values()]
     data = struct.pack(">4s16x6l", b"TZif", 0, 0, 0, len(changes), len(offsets), 4)
     data += b"".join(struct.pack(">l", us(moment) // US) for moment in changes)
@@ -280,7 +282,7 @@ def made_up_zone(changes: dict[str, int], before: int) -> ZoneInfo:
 
 def test_a_repeated_hour_across_the_end_of_the_year() -> None:
     """01:30 in the new year is followed by 23:30 in the old one, half an hour before it ends."""
-    zone = made_up_zone({"2020-12-31T23:30": 0}, before=2)
+    zone = invented_zone({"2020-12-31T23:30": 0}, before=2)
     cron = CronExpression.parse("45 0,23 * * *")
     assert list(cron.between(us("2020-12-31T12:00"), us("2021-01-02"), zone)) == [
         us("2020-12-31T21:45"),
@@ -291,7 +293,7 @@ def test_a_repeated_hour_across_the_end_of_the_year() -> None:
 
 def test_a_change_at_the_very_end_of_the_year() -> None:
     for moment in ("2020-12-31T23:59:59", "2021-01-01T00:00:00", "2021-01-01T00:00:01"):
-        zone = made_up_zone({moment: 1}, before=0)
+        zone = invented_zone({moment: 1}, before=0)
         found = CronExpression.parse("30 0 * * *").between(
             us("2020-12-31T12:00"), us("2021-01-02"), zone
         )

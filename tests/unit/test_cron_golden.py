@@ -1,7 +1,7 @@
-"""What stored schedules mean: expressions with their normal form and first firings.
+"""The meaning of stored schedules: expressions with their normalised text and first firings.
 
-The lines of cron_golden.txt are never made anew. One that fails says that an upgrade (of croniter,
-of the zones, of ours) would change when the jobs of users run.
+Never regenerate cron_golden.txt. A line that fails means that an upgrade of croniter, of the time
+zones or of Drumline would change when the jobs of users run.
 """
 
 from __future__ import annotations

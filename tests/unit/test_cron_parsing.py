@@ -1,4 +1,4 @@
-"""Cron expressions as they are read: written anew in one form, or refused by field."""
+"""Parsing of cron expressions: normalised, or refused with the field that is wrong."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_normalised(text: str, normalised: str) -> None:
         ("0 0 * * MON,FRI#2", "day-of-week", "cannot be in one list with other weekdays"),
         ("0 0 * * *,L5", "day-of-week", "cannot be in one list with other weekdays"),
         ("0 0 * * 0-6,FRI#2", "day-of-week", "cannot be in one list with other weekdays"),
-        # croniter would draw these from a hash, or at random.
+        # For croniter a hash or a random number.
         ("H * * * *", "minute", "'H' is not a number"),
         ("R * * * *", "minute", "'R' is not a number"),
         ("0 H/2 * * *", "hour", "'H' is not a number"),
@@ -104,7 +104,7 @@ def test_a_refusal_names_the_field(text: str, field: str, why: str) -> None:
         ("* * * *", "not 4"),
         ("* * * * * * *", "not 7"),
         ("@hourly", "not 1"),
-        ("0 0 0 1 1 * 2030", "not 7"),  # croniter would take the last one for years
+        ("0 0 0 1 1 * 2030", "not 7"),  # croniter reads the seventh as years
         ("0 0 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23 * * *", "64"),
     ],
 )
@@ -137,7 +137,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 
 def every_item(low: int, high: int) -> Iterator[Field]:
-    """Each way to write an item of a field, with its meaning worked out without a parser."""
+    """Every spelling of an item of a field, with its values, computed without a parser."""
     size = high - low + 1
     for first in range(low, high + 1):
         yield Field(f"{first}", frozenset({first}))
@@ -154,7 +154,7 @@ def every_item(low: int, high: int) -> Iterator[Field]:
 
 @pytest.mark.parametrize(("index", "low", "high"), [(2, 0, 23), (3, 1, 31), (4, 1, 12), (5, 0, 6)])
 def test_croniter_reads_every_item_as_cron_does(index: int, low: int, high: int) -> None:
-    """All items of the small fields: a stored schedule keeps its meaning."""
+    """Every item of the four small fields."""
     for item in every_item(low, high):
         assert frozenset(read_field(index, item.text).values) == item.values, item.text
 

@@ -1,4 +1,4 @@
-"""What is decided about a firing: by overlap, by the last failure and by the limit."""
+"""Decisions on firings: by overlap, by the last failure and by the concurrency limit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_first_firing_runs() -> None:
             assert outcome(decision) == (PENDING, None, 1, ())
 
 
-# --- overlap -------------------------------------------------------------------------------------
+# --- overlap --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_overlap_allow_is_subject_to_the_limit() -> None:
     assert decide_firing(limited, RUNNING).cause is Cause.CONCURRENCY
 
 
-# --- the last failure ----------------------------------------------------------------------------
+# --- the last failure -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", [TaskState.FAIL, TaskState.CANCEL])
@@ -147,7 +147,7 @@ def test_after_a_failure(
         TaskState.SUCCESS,
         TaskState.RUNNING,
         TaskState.WAITING_CALLBACK,
-        TaskState.PENDING,  # given back, or between two attempts: it has not failed yet
+        TaskState.PENDING,  # given back, or between two attempts: not failed yet
         TaskState.RETRY_PENDING,
     ],
 )
@@ -179,7 +179,7 @@ def test_a_skip_of_any_cause_after_a_failure_is_the_one_skip() -> None:
 
 
 def numbers(action: FailureAction, ends: list[TaskState]) -> Iterator[tuple[str, int]]:
-    """Fire until each of these ends has been met, as the ticker and the table would."""
+    """Fire until each of these runs has ended, as the ticker does."""
     last: LastRun | None = None
     todo = iter(ends)
     end = next(todo, None)
@@ -210,7 +210,7 @@ def test_run_numbers_over_consecutive_failures() -> None:
     assert [n for _, n in numbers(FAILURE.RUN_NEW, ends)] == [1, 1, 1, 1, 1]
 
 
-# --- concurrency ---------------------------------------------------------------------------------
+# --- concurrency ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_run_numbers_over_consecutive_failures() -> None:
         (CONCURRENCY.SKIP, 0, 9, 0, PENDING),
         (CONCURRENCY.QUEUE, 2, 1, 0, PENDING),
         (CONCURRENCY.QUEUE, 2, 2, 0, QUEUED),
-        (CONCURRENCY.QUEUE, 2, 1, 1, QUEUED),  # a place is free, but another was first
+        (CONCURRENCY.QUEUE, 2, 1, 1, QUEUED),  # below the limit, but behind a queued run
         (CONCURRENCY.QUEUE, 0, 9, 0, PENDING),
         (CONCURRENCY.PARALLEL, 2, 2, 0, PENDING),
     ],
@@ -255,7 +255,7 @@ def test_concurrency_reasons() -> None:
     )
 
 
-# --- manual --------------------------------------------------------------------------------------
+# --- manual ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overlap", OVERLAP)
@@ -292,7 +292,7 @@ def test_a_manual_trigger_is_not_skipped_for_a_failure(
     assert outcome(decision) == (PENDING, None, number, ())
 
 
-# --- all policies at once ------------------------------------------------------------------------
+# --- all combinations of policies -----------------------------------------------------------------
 
 ALL_POLICIES = [FiringPolicies(*p) for p in product(OVERLAP, FAILURE, CONCURRENCY, (0, 1, 2))]
 ALL_EARLIER = [
@@ -319,7 +319,7 @@ ALL_EARLIER = [
 def test_a_decision_is_needed_exactly_if_it_can_differ(kind: FiringKind) -> None:
     plain = (PENDING, None, 1, ())
     for policies in ALL_POLICIES:
-        # A queue that is there has a limit that is there (or replaced runs that are ending).
+        # A run can be queued only by a limit, or behind replaced runs that have not ended.
         decisions = {outcome(decide_firing(policies, earlier, kind)) for earlier in ALL_EARLIER}
         assert needs_decision(policies, kind) == (decisions != {plain}), policies
     assert not needs_decision(FiringPolicies(), kind)

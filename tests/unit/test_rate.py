@@ -1,4 +1,4 @@
-"""Rates and speeds over simulated time."""
+"""Rate limits, measured speeds and window sizes over simulated time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RATES = st.floats(0.5, 50_000)
 def run(
     bucket: TokenBucket, start: float, seconds: float, rng: random.Random, late: float = 0.0
 ) -> list[tuple[float, int]]:
-    """A caller that takes all it gets, sleeps as long as it is told, and wakes up a little late."""
+    """A caller that takes every token, sleeps for the announced time, and wakes up late."""
     now, grants = start, []
     while now < start + seconds:
         granted = bucket.take(now, 1_000_000)
@@ -74,7 +74,7 @@ def test_a_delayed_sweep_does_not_catch_up_in_one_burst() -> None:
 def test_tokens_are_granted_after_the_announced_wait_and_not_much_earlier(
     rate: float, wanted: int, now: float
 ) -> None:
-    """Also on a host that has been up for 100 days, where float times are coarse."""
+    """Also on a host that has been up for 100 days, whose clock has a low resolution."""
     reachable = min(wanted, int(1 + rate * BURST_SECONDS))
     early, punctual = TokenBucket(rate, now), TokenBucket(rate, now)
     for bucket in (early, punctual):
@@ -106,7 +106,7 @@ def test_a_change_to_a_lower_rate_leaves_no_burst_of_the_higher() -> None:
 def test_a_new_rate_keeps_earned_tokens() -> None:
     bucket = TokenBucket(2, 0.0)
     bucket.take(0.0, 1)
-    bucket.set_rate(0.1, 0.25)  # half a token is there; the other half comes at the new rate
+    bucket.set_rate(0.1, 0.25)  # half a token is earned; the other half follows at the new rate
     assert bucket.seconds_until(0.25) == pytest.approx(5.0)
 
 
@@ -183,7 +183,7 @@ def test_without_a_rate_a_window_is_bounded() -> None:
 
 
 def test_slow_items_do_not_shrink_the_window_below_the_concurrent_items() -> None:
-    """Items of a minute: 32 at a time make 0.5/s, and a window of 5 would let only 5 run."""
+    """Items of a minute: 32 concurrent items are 0.5/s, and a window of 5 would allow only 5."""
     size = 1_000
     for _ in range(20):
         size = window_size(None, speed=min(32, size) / 60, parallel=32)

@@ -1,4 +1,4 @@
-"""The ready-queue against a model: a plain list that is sorted whenever somebody asks."""
+"""The ready queue compared with a model: a list that is sorted for each query."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ KEYS = ("target/a", "target/b", "other/a")
 CAPACITY = 6
 
 
-def due(id: int, key: str = KEYS[0], priority: int = 5, due_at: int = 0) -> DueTask:
+def due_task(id: int, key: str = KEYS[0], priority: int = 5, due_at: int = 0) -> DueTask:
     target_type, _, type = key.partition("/")
     values: dict[str, Any] = {
         "id": id, "version": 0, "status": TaskState.PENDING, "type": type,
@@ -25,8 +25,8 @@ def due(id: int, key: str = KEYS[0], priority: int = 5, due_at: int = 0) -> DueT
     return DueTask(**everything | values)
 
 
-def urgency(due: DueTask) -> tuple[int, int, int]:
-    return -due.priority, due.due_at, due.id
+def urgency(task: DueTask) -> tuple[int, int, int]:
+    return -task.priority, task.due_at, task.id
 
 
 class QueueAndModel(RuleBasedStateMachine):
@@ -35,8 +35,8 @@ class QueueAndModel(RuleBasedStateMachine):
         self.queue = ReadyQueue(CAPACITY)
         self.model: list[DueTask] = []
 
-    def of(self, *keys: str) -> list[DueTask]:
-        return sorted((one for one in self.model if one.key in keys), key=urgency)
+    def sorted_tasks(self, *keys: str) -> list[DueTask]:
+        return sorted((task for task in self.model if task.key in keys), key=urgency)
 
     @rule(
         id=st.integers(1, 12),
@@ -44,41 +44,41 @@ class QueueAndModel(RuleBasedStateMachine):
         priority=st.integers(0, 9),
         due_at=st.integers(0, 3),
     )
-    def offer(self, id: int, key: str, priority: int, due_at: int) -> None:
-        one = due(id, key, priority, due_at)
+    def add(self, id: int, key: str, priority: int, due_at: int) -> None:
+        task = due_task(id, key, priority, due_at)
         known = any(other.id == id for other in self.model)
         full = len(self.model) == CAPACITY
-        assert self.queue.add(one) is (known or not full)
+        assert self.queue.add(task) is (known or not full)
         if not known and not full:
-            self.model.append(one)
+            self.model.append(task)
 
     @precondition(lambda self: self.model)
     @rule(number=st.integers(0, 10))
     def pop(self, number: int) -> None:
-        keys = sorted({one.key for one in self.model})
+        keys = sorted({task.key for task in self.model})
         key = keys[number % len(keys)]
         taken = self.queue.pop(key)
-        assert taken == self.of(key)[0]
+        assert taken == self.sorted_tasks(key)[0]
         self.model.remove(taken)
 
     @rule(keys=st.sets(st.sampled_from(KEYS)))
-    def drop(self, keys: set[str]) -> None:
-        dropped = self.queue.remove_handlers(keys)
-        assert sorted(dropped) == sorted(one.id for one in self.of(*keys))
-        self.model = [one for one in self.model if one.key not in keys]
+    def remove_handlers(self, keys: set[str]) -> None:
+        removed = self.queue.remove_handlers(keys)
+        assert sorted(removed) == sorted(task.id for task in self.sorted_tasks(*keys))
+        self.model = [task for task in self.model if task.key not in keys]
 
-    @rule(keys=st.lists(st.sampled_from((*KEYS, "nobody/knows"))))
-    def head(self, keys: list[str]) -> None:
-        wanted = self.of(*keys)
+    @rule(keys=st.lists(st.sampled_from((*KEYS, "unknown/handler"))))
+    def most_urgent(self, keys: list[str]) -> None:
+        wanted = self.sorted_tasks(*keys)
         assert self.queue.most_urgent(keys) == (wanted[0] if wanted else None)
 
     @invariant()
-    def they_agree(self) -> None:
+    def queue_equals_model(self) -> None:
         assert len(self.queue) == len(self.model) <= CAPACITY
         assert self.queue.room == CAPACITY - len(self.model)
-        ids = {one.id for one in self.model}
+        ids = {task.id for task in self.model}
         assert all((id in self.queue) is (id in ids) for id in range(13))
-        counts = {key: len(self.of(key)) for key in KEYS}
+        counts = {key: len(self.sorted_tasks(key)) for key in KEYS}
         assert self.queue.count_by_handler() == {key: n for key, n in counts.items() if n}
 
 
@@ -88,15 +88,15 @@ TestQueueAndModel.settings = settings(max_examples=50, stateful_step_count=30)
 
 def test_a_queued_task_is_not_queued_twice() -> None:
     queue = ReadyQueue(10)
-    assert queue.add(due(1))
-    assert queue.add(due(1, priority=9))
+    assert queue.add(due_task(1))
+    assert queue.add(due_task(1, priority=9))
     assert len(queue) == 1
     assert queue.pop(KEYS[0]).priority == 5
 
 
 def test_a_full_queue_refuses_a_task_and_keeps_the_others() -> None:
     queue = ReadyQueue(2)
-    assert queue.add(due(1)) and queue.add(due(2))
-    assert not queue.add(due(3, priority=9))
+    assert queue.add(due_task(1)) and queue.add(due_task(2))
+    assert not queue.add(due_task(3, priority=9))
     assert [queue.pop(KEYS[0]).id, queue.pop(KEYS[0]).id] == [1, 2]
-    assert queue.add(due(3))
+    assert queue.add(due_task(3))

@@ -1,4 +1,4 @@
-"""The verdict: what becomes of a run, for every run and every end there can be."""
+"""The decision at release, for generated runs and outcomes."""
 
 from typing import Any
 
@@ -108,12 +108,12 @@ def batch_run(case: dict[str, Any]) -> FinishedRun:
 def test_every_decision_is_a_legal_transition_that_fits_into_its_columns(
     case: dict[str, Any],
 ) -> None:
-    verdict = decide(case)
-    assert verdict.status in TRANSITIONS[case["run"].status]
-    assert verdict.due_at is None or NOW <= verdict.due_at < COLUMN
-    assert verdict.runs_again == (verdict.status in (S.PENDING, S.ROLLBACK_PENDING))
-    if verdict.status in (S.FAIL, S.ROLLBACK_FAIL, S.CANCEL):
-        assert verdict.cause is not None
+    decision = decide(case)
+    assert decision.status in TRANSITIONS[case["run"].status]
+    assert decision.due_at is None or NOW <= decision.due_at < COLUMN
+    assert decision.runs_again == (decision.status in (S.PENDING, S.ROLLBACK_PENDING))
+    if decision.status in (S.FAIL, S.ROLLBACK_FAIL, S.CANCEL):
+        assert decision.cause is not None
 
 
 @given(cases)
@@ -126,8 +126,8 @@ def test_a_rollback_stays_a_rollback(case: dict[str, Any]) -> None:
 
 @given(cases)
 def test_a_cancelled_run_ends_in_cancel_whatever_its_outcome(case: dict[str, Any]) -> None:
-    verdict = decide(case, cancelled=True)
-    assert (verdict.status, verdict.cause, verdict.result) == (S.CANCEL, Cause.CANCELLED, None)
+    decision = decide(case, cancelled=True)
+    assert (decision.status, decision.cause, decision.result) == (S.CANCEL, Cause.CANCELLED, None)
     killed = decide(case, outcome=end(case, RunEnd.KILLED))
     assert (killed.status, killed.cause) == (S.CANCEL, Cause.CANCELLED)
 
@@ -141,89 +141,89 @@ def test_every_run_that_is_not_given_back_counts_as_an_attempt(case: dict[str, A
 @given(cases)
 def test_a_give_back_changes_only_state_and_attempt(case: dict[str, Any]) -> None:
     run: FinishedRun = case["run"]
-    verdict = decide(case, cancelled=False, outcome=RunOutcome(RunEnd.GIVEN_BACK))
-    assert verdict.status is (S.PENDING if run.status is S.RUNNING else S.ROLLBACK_PENDING)
-    assert (verdict.cause, verdict.due_at) == (None, None)
-    assert (verdict.retry_time, verdict.failures, verdict.deaths) == (
+    decision = decide(case, cancelled=False, outcome=RunOutcome(RunEnd.GIVEN_BACK))
+    assert decision.status is (S.PENDING if run.status is S.RUNNING else S.ROLLBACK_PENDING)
+    assert (decision.cause, decision.due_at) == (None, None)
+    assert (decision.retry_time, decision.failures, decision.deaths) == (
         run.retry_time, run.failures, run.deaths,
     )  # fmt: skip
 
 
 @given(cases)
 def test_a_result_is_kept_only_of_runs_that_ended_by_themselves(case: dict[str, Any]) -> None:
-    """Of what succeeded, waits or failed by itself; not of what was cancelled or given back."""
-    verdict = decide(case)
-    if verdict.result is not None:
-        if verdict.cause is None:
-            assert verdict.status in (S.SUCCESS, S.ROLLBACK_SUCCESS, S.WAITING_CALLBACK)
+    """Of runs that succeeded, failed or wait; not of runs that were cancelled or given back."""
+    decision = decide(case)
+    if decision.result is not None:
+        if decision.cause is None:
+            assert decision.status in (S.SUCCESS, S.ROLLBACK_SUCCESS, S.WAITING_CALLBACK)
         else:
             assert case["outcome"].end in (RunEnd.ERROR, RunEnd.TIMEOUT)
-            assert verdict.status is not S.CANCEL
+            assert decision.status is not S.CANCEL
 
 
 @given(cases)
 def test_success_resets_the_failures_in_a_row(case: dict[str, Any]) -> None:
-    verdict = decide(case, cancelled=False, outcome=end(case, RunEnd.SUCCESS))
-    assert verdict.status in (S.SUCCESS, S.ROLLBACK_SUCCESS)
-    assert (verdict.failures, verdict.result) == (0, case["outcome"].result)
+    decision = decide(case, cancelled=False, outcome=end(case, RunEnd.SUCCESS))
+    assert decision.status in (S.SUCCESS, S.ROLLBACK_SUCCESS)
+    assert (decision.failures, decision.result) == (0, case["outcome"].result)
 
 
 def decisions_until_finished(
     case: dict[str, Any], run: FinishedRun, how: RunEnd
 ) -> list[ReleaseDecision]:
-    """Run it again and again with the same end."""
-    verdicts = []
+    """Repeat the run with the same end."""
+    decisions = []
     while True:
-        verdict = decide(case, run=run, outcome=end(case, how), cancelled=False)
-        verdicts.append(verdict)
-        if verdict.status in FINISHED:
-            return verdicts
-        assert len(verdicts) < 100, "it never ends"
+        decision = decide(case, run=run, outcome=end(case, how), cancelled=False)
+        decisions.append(decision)
+        if decision.status in FINISHED:
+            return decisions
+        assert len(decisions) < 100, "it never ends"
         run = msgspec.structs.replace(
             run,
-            attempt=verdict.attempt + 1,
-            retry_time=verdict.retry_time,
-            failures=verdict.failures,
-            deaths=verdict.deaths,
+            attempt=decision.attempt + 1,
+            retry_time=decision.retry_time,
+            failures=decision.failures,
+            deaths=decision.deaths,
         )
 
 
 @given(cases)
 def test_a_timeout_of_a_batch_task_is_retried_timeout_retries_times(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(batch_run(case), retry_time=0)
-    verdicts = decisions_until_finished(case, run, RunEnd.TIMEOUT)
+    decisions = decisions_until_finished(case, run, RunEnd.TIMEOUT)
     allowed = case["limits"].timeout_retries
-    assert len(verdicts) == allowed + 1
-    assert [verdict.due_at for verdict in verdicts] == [NOW] * allowed + [None]
-    assert {verdict.cause for verdict in verdicts} == {Cause.TIMEOUT}
-    assert verdicts[-1].failures == run.failures
+    assert len(decisions) == allowed + 1
+    assert [decision.due_at for decision in decisions] == [NOW] * allowed + [None]
+    assert {decision.cause for decision in decisions} == {Cause.TIMEOUT}
+    assert decisions[-1].failures == run.failures
 
 
 @given(cases)
 def test_a_task_is_quarantined_after_deaths_allowed(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(case["run"], deaths=0)
-    verdicts = decisions_until_finished(case, run, RunEnd.DIED)
+    decisions = decisions_until_finished(case, run, RunEnd.DIED)
     allowed = case["limits"].deaths_allowed
     if case["handler"].on_death is OnDeath.RETRY:
-        assert len(verdicts) == allowed
+        assert len(decisions) == allowed
     else:
-        assert len(verdicts) == 1
-    assert [verdict.deaths for verdict in verdicts] == list(range(1, len(verdicts) + 1))
-    quarantined = len(verdicts) == allowed
-    assert verdicts[-1].cause is (Cause.QUARANTINED if quarantined else Cause.DIED)
-    assert verdicts[-1].failures == run.failures, "a death is not a failure"
+        assert len(decisions) == 1
+    assert [decision.deaths for decision in decisions] == list(range(1, len(decisions) + 1))
+    quarantined = len(decisions) == allowed
+    assert decisions[-1].cause is (Cause.QUARANTINED if quarantined else Cause.DIED)
+    assert decisions[-1].failures == run.failures, "a death is not a failure"
 
 
 @given(cases)
 def test_an_error_is_retried_as_often_as_its_policy_says(case: dict[str, Any]) -> None:
     run = msgspec.structs.replace(case["run"], failures=0)
-    verdicts = decisions_until_finished(case, run, RunEnd.ERROR)
+    decisions = decisions_until_finished(case, run, RunEnd.ERROR)
     retry = run.retry or case["handler"].retry
     cause = case["outcome"].cause or Cause.ERROR
     retried = retry.retries if retry.applies_to(cause) and not case["outcome"].final else 0
-    assert len(verdicts) == retried + 1
-    assert [verdict.failures for verdict in verdicts] == list(range(1, retried + 2))
-    assert {verdict.retry_time for verdict in verdicts} == {run.retry_time}
+    assert len(decisions) == retried + 1
+    assert [decision.failures for decision in decisions] == list(range(1, retried + 2))
+    assert {decision.retry_time for decision in decisions} == {run.retry_time}
 
 
 @given(cases, retries)
@@ -244,11 +244,11 @@ def test_on_death_decides_what_follows_a_death(choice: OnDeath, status: S) -> No
     run = FinishedRun(
         1, 1, S.RUNNING, None, 1, 0, 0, 0, 0, RunOutcome(RunEnd.DIED), spec, "worker-1"
     )
-    verdict = decide_release(run, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5)
-    assert (verdict.status, verdict.cause) == (status, Cause.DIED)
+    decision = decide_release(run, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5)
+    assert (decision.status, decision.cause) == (status, Cause.DIED)
 
 
-# --- how long to wait --------------------------------------------------------------------------
+# --- backoff -----------------------------------------------------------------------------------
 
 
 @given(
@@ -284,11 +284,11 @@ def test_retry_after_can_lengthen_the_delay(asked: float, seconds: int) -> None:
     spec = HandlerSpec("target", "type", retry=Retry(retries=1, delay=8, jitter=0))
     outcome = RunOutcome(RunEnd.ERROR, retry_after=asked)
     run = FinishedRun(1, 1, S.RUNNING, None, 1, 0, 0, 0, 0, outcome, spec, "worker-1")
-    verdict = decide_release(run, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5)
-    assert verdict.due_at == NOW + seconds * 1_000_000
+    decision = decide_release(run, RetryLimits(2, 3), cancelled=False, now=NOW, chance=0.5)
+    assert decision.due_at == NOW + seconds * 1_000_000
 
 
-# --- what is kept of a text --------------------------------------------------------------------
+# --- clipping of info --------------------------------------------------------------------------
 
 half_characters = st.text(st.characters(codec=None))
 
@@ -297,7 +297,7 @@ half_characters = st.text(st.characters(codec=None))
 def test_clip_never_exceeds_its_limit_and_cuts_between_characters(text: str) -> None:
     clipped = clip_info(text)
     assert clipped is not None
-    data = clipped.encode()  # what no database takes would fail here
+    data = clipped.encode()  # fails on lone surrogates, which no database accepts
     assert len(data) <= INFO_LIMIT
     whole = text.encode(errors="backslashreplace").decode()
     if len(whole.encode()) <= INFO_LIMIT:
@@ -305,7 +305,7 @@ def test_clip_never_exceeds_its_limit_and_cuts_between_characters(text: str) -> 
     else:
         assert clipped[0] == "…"
         assert whole.endswith(clipped[1:])
-        assert len(data) > INFO_LIMIT - 16, "more was cut than had to be"
+        assert len(data) > INFO_LIMIT - 16, "more was cut than necessary"
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "€", "🥁"])

@@ -153,7 +153,7 @@ def test_a_fixed_delay_counts_from_the_end_of_the_run() -> None:
     assert not schedule.by_clock
     assert schedule.first_after(NOON) == NOON
     assert schedule.next_after(NOON + 7) == NOON + 7 + 90 * US
-    # Nothing is known ahead, so nothing is stored ahead, and nothing can be missed.
+    # No firing is known ahead, so none is materialised and none can be missed.
     assert list(schedule.between(0, NOON)) == []
     assert schedule.count_firings(0, NOON, 10) == FiringCount()
 
@@ -197,7 +197,7 @@ def test_a_start_in_the_far_future_is_found() -> None:
     assert Schedule.parse("0 0 * * *", starts_at=start).next_after(NOON) == start
 
 
-# ---------------------------------------------------------------- tally
+# ---------------------------------------------------------------- count
 
 
 @given(
@@ -235,7 +235,7 @@ def test_jitter_is_deterministic_bounded_and_evenly_distributed() -> None:
     assert delays == [schedule.due_at(7, t) - t for t in times]
     assert min(delays) >= 0
     assert max(delays) <= 10 * US
-    # Of 1,000 evenly spread delays about 100 fall into each second; 60 is 4 sigma away.
+    # Of 1,000 evenly distributed delays about 100 fall into each second; 60 is 4 sigma away.
     assert all(sum(s * US <= d < (s + 1) * US for d in delays) > 60 for s in range(10))
 
 

@@ -1,4 +1,4 @@
-"""The table of states: closed, and the only way."""
+"""The transitions of tasks, and the status of batches."""
 
 from collections import Counter
 from itertools import product
@@ -88,11 +88,11 @@ def test_every_state_is_reachable_and_can_reach_an_end() -> None:
     assert ends == set(TaskState)
 
 
-# --- what a batch adds up to -------------------------------------------------------------------
+# --- status of a batch -------------------------------------------------------------------------
 
 
 def naive(states: list[S], phase: Phase) -> BatchState:
-    """Task by task, in the words of the rule."""
+    """The rule, applied task by task."""
     if phase is Phase.LOADING:
         return BatchState.LOADING
     if phase is Phase.CANCEL:

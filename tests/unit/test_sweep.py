@@ -1,4 +1,4 @@
-"""The rules of sweeps: who may move one where, what defines one, how it is cut and added up."""
+"""The rules of sweeps: transitions, definition, partitions, error budget and progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALL = set(SweepState)
 
 
 def legal(by: Initiator, target: SweepState) -> set[SweepState]:
-    """From where the code lets this actor move a sweep there."""
+    """The states from which the code allows this initiator the transition."""
     found = set()
     for source in SweepState:
         try:
@@ -48,7 +48,7 @@ def legal(by: Initiator, target: SweepState) -> set[SweepState]:
     return found
 
 
-# Written out from what users were promised, not from the table.
+# From the documentation, not from the table.
 PROMISED = [
     (Initiator.OPERATOR, S.RUNNING, {S.CREATED, S.STOPPED}),
     (Initiator.OPERATOR, S.WAITING, {S.CREATED, S.STOPPED}),
@@ -150,7 +150,7 @@ def test_a_finished_sweep_cannot_be_stopped_even_if_a_stop_was_asked() -> None:
     )
 )
 def test_invariants_hold_under_any_sequence_of_requests(asks: list[str]) -> None:
-    """Operators, the handler and the runners ask at random; what is refused changes nothing."""
+    """Random requests of operators, handler and runners; refused ones change nothing."""
     state, asked = S.CREATED, False
     for ask in asks:
         before = state
@@ -347,7 +347,7 @@ def test_partitions_add_up() -> None:
     whole = sum_progress(
         [
             PartitionProgress(0, 100, 40, 1, 10.0),
-            PartitionProgress(100, 200, 200, 2, 99.0),  # finished: its last speed no longer counts
+            PartitionProgress(100, 200, 200, 2, 99.0),  # finished: its last speed does not count
             PartitionProgress(200, 300, 220, 0, 10.0),
         ]
     )

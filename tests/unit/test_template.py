@@ -1,4 +1,4 @@
-"""Templates: refused with their position, and rendered so that no value changes their structure."""
+"""Templates: refusals name the position, and no value changes the structure of what is rendered."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ ALL_VALUES = st.fixed_dictionaries(dict.fromkeys(SLOT_NAMES, VALUE))
 SLOT = st.sampled_from([*("{{" + name + "}}" for name in SLOT_NAMES), "{{ run_id }}"])
 
 
-def rendered(text: str, place: TemplateContext, values: SlotValues = VALUES) -> str:
-    return parse_template(text, place, "body").render(values)
+def rendered(text: str, context: TemplateContext, values: SlotValues = VALUES) -> str:
+    return parse_template(text, context, "body").render(values)
 
 
-# --- what is refused, and where ------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def rendered(text: str, place: TemplateContext, values: SlotValues = VALUES) -> 
 def test_an_invalid_template_is_refused_with_its_position(
     text: str, line: int, column: int, why: str
 ) -> None:
-    for place in TemplateContext:
+    for context in TemplateContext:
         with pytest.raises(BadTemplate) as caught:
-            parse_template(text, place, "body")
+            parse_template(text, context, "body")
         assert caught.value.details["field"] == "body"
         assert (caught.value.details["line"], caught.value.details["column"]) == (line, column)
         assert why in str(caught.value)
@@ -76,11 +76,11 @@ def test_an_invalid_template_is_refused_with_its_position(
     [
         ('{"a": }', 7),
         ('{"a": {{run_id}} }x', 19),
-        ('{"a": 1{{run_id}}}', 8),  # would be 142, or 1null
+        ('{"a": 1{{run_id}}}', 8),  # it would become 142, or 1null
         ('{"a": -{{run_id}}}', 7),
         ('{"a": {{run_id}}{{job_id}}}', 17),
         ('{{{{"a": 1}', 2),  # a literal {{ is not JSON
-        ('{"a": "\\{{run_id}}"}', 8),  # the value's first letter would be escaped
+        ('{"a": "\\{{run_id}}"}', 8),  # the first letter of the value would be escaped
         ('{"a": "\\u00{{run_id}}"}', 9),
         ('["{{run_id}}", {{job_id}} 1]', 27),
         ('{"a": NaN}', 1),
@@ -127,7 +127,7 @@ def test_a_header_with_a_line_break_is_refused(text: str) -> None:
         parse_template(text, TemplateContext.HEADER, "headers.X-A")
 
 
-# --- what comes out -------------------------------------------------------------------------------
+# --- rendering ------------------------------------------------------------------------------------
 
 
 def test_values_are_encoded_for_their_context() -> None:
@@ -209,7 +209,7 @@ def test_json_objects_and_arrays_are_recognised(text: str, expected: bool) -> No
     assert looks_like_json(text) is expected
 
 
-# --- whatever the values are ----------------------------------------------------------------------
+# --- generated values -----------------------------------------------------------------------------
 
 DOCUMENT = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | SLOT | st.just("\0bare"),

@@ -1,4 +1,4 @@
-"""The window by itself: exact counts, little memory, few writes, and what cannot have happened."""
+"""The window: exact counts, bounded memory, few checkpoints, and refusal of impossible calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from drumline.domain.sweeps.window import Window
 def test_retries_and_crashes_leave_an_exact_count_of_errors(
     retries: int, size: int, failing_attempts: list[int], rng: random.Random
 ) -> None:
-    """A runner in small: item i fails so many times; it is tried again, then counted."""
+    """A simulated runner: each item fails a number of times, is retried, and then counted."""
     total = len(failing_attempts)
     stored = Checkpoint(0, 0, ())
     named: list[int] = []
@@ -60,7 +60,7 @@ def test_retries_and_crashes_leave_an_exact_count_of_errors(
 
 @pytest.mark.parametrize("size", [1_000, 30_000])
 def test_marks_before_the_start_are_freed(size: int) -> None:
-    """Large enough for marks to be freed behind the start, which the model above never reaches."""
+    """With windows large enough to free marks, which the model does not reach."""
     rng = random.Random(size)
     first, total = 10**10 - 100_000, 10**10
     window = Window(first, total, size, now=0.0, checkpoint_seconds=1e9)
@@ -93,7 +93,7 @@ def test_marks_before_the_start_are_freed(size: int) -> None:
 
 
 def peak(total: int) -> int:
-    """Bytes that a window needs at most while 200,000 items of so many are done."""
+    """The peak memory of a window, in bytes, while 200,000 of `total` items are done."""
     tracemalloc.start()
     try:
         window = Window(0, total, 5_000, now=0.0)
@@ -138,7 +138,7 @@ def test_a_late_confirmation_of_an_older_checkpoint_has_no_effect() -> None:
 def test_failures_between_two_checkpoints_are_kept_for_the_second() -> None:
     window = Window(0, 100, 10, now=0.0)
     window.take(10)
-    for index in (0, 1, 5):  # 5 fails too early: its start has not come yet
+    for index in (0, 1, 5):  # 5 is beyond the start
         window.mark_failed(index)
     first = window.checkpoint(0.0)
     window.mark_range_done(2, 4)
@@ -153,7 +153,7 @@ def test_a_lost_checkpoint_does_not_leave_the_window_full() -> None:
     window = Window(0, 100, 10, now=0.0, checkpoint_seconds=1.0)
     taken = window.take(10)
     window.mark_range_done(taken.start, taken.stop)
-    window.checkpoint(0.0)  # and nothing is ever heard of it
+    window.checkpoint(0.0)  # never confirmed
     assert window.room == 0
     assert not window.checkpoint_due(0.9)
     assert window.checkpoint_due(1.0)
@@ -178,7 +178,7 @@ def test_impossible_calls_are_refused() -> None:
 
 @pytest.mark.parametrize("behind", [3, 10_000])
 def test_a_range_that_begins_before_the_start_still_moves_it(behind: int) -> None:
-    """Its first items had ended before; with many of them, their marks have been freed."""
+    """The first items had ended before; the marks of many of them have been freed."""
     window = Window(0, 100_000, 50_000, now=0.0)
     window.take(behind + 10)
     window.mark_range_done(0, behind)
@@ -188,7 +188,7 @@ def test_a_range_that_begins_before_the_start_still_moves_it(behind: int) -> Non
 
 
 def test_failures_inside_a_range_stay_failures() -> None:
-    """How a runner reports a chunk: each failure as it comes, then the whole range as done."""
+    """A runner reports each failure at once, and then the whole range as done."""
     window = Window(0, 100, 50, now=0.0)
     window.take(10)
     for index in (3, 4, 9):
@@ -198,7 +198,7 @@ def test_failures_inside_a_range_stay_failures() -> None:
 
 
 def test_a_second_report_of_an_item_has_no_effect() -> None:
-    """It timed out and was counted; then its thread came back, before the start had passed it."""
+    """The item timed out and was counted; then its thread ended, beyond the start."""
     window = Window(0, 100, 50, now=0.0)
     window.take(3)
     assert window.mark_failed(1)

@@ -1,4 +1,4 @@
-"""The window against a naive model: a set of what is done, a count of how often each item ran."""
+"""The window compared with a model: the set of items done, and the number of runs of each item."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sweep(RuleBasedStateMachine):
         self.stored_failed: set[int] = set()
         self.runs: Counter[int] = Counter()
         self.ever_failed: set[int] = set()
-        self.crashes: list[range] = []  # what each crash may cause to run again
+        self.crashes: list[range] = []  # the items that each crash may repeat
         self.resume()
 
     def resume(self) -> None:
@@ -55,7 +55,7 @@ class Sweep(RuleBasedStateMachine):
         self.running: set[int] = set()
         self.ended: set[int] = set()
         self.failures: set[int] = set()
-        self.highest = self.stored_start  # the furthest that stored start + window has been
+        self.highest = self.stored_start  # the maximum of stored start + window
         self.moves = [self.stored_start]
         self.asked_at = self.now
         self.asked = self.stored_start
@@ -71,7 +71,7 @@ class Sweep(RuleBasedStateMachine):
             start += 1
         return start
 
-    # What a runner does
+    # The runner
 
     @rule(wanted=st.integers(0, 25))
     def take(self, wanted: int) -> None:
@@ -80,14 +80,16 @@ class Sweep(RuleBasedStateMachine):
         taken = self.window.take(wanted)
         assert list(taken) == list(range(first, stop))
         for index in taken:
-            assert index < self.stored_start + self.size  # the law, against what is really stored
+            assert (
+                index < self.stored_start + self.size
+            )  # no item beyond the really stored start + window
             self.runs[index] += 1
         self.running |= set(taken)
 
     @precondition(lambda self: self.running)
     @rule(rng=st.randoms(use_true_random=False), count=st.integers(1, 12))
     def end_some(self, rng: random.Random, count: int) -> None:
-        """Some of those that run end, in any order, one in four badly."""
+        """End some running items in any order; one in four fails."""
         for index in rng.sample(sorted(self.running), min(count, len(self.running))):
             self.running.remove(index)
             self.ended.add(index)
@@ -100,8 +102,8 @@ class Sweep(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 2**32))
     def work(self, seed: int) -> None:
-        """What a runner does most of the time. One rule, since hypothesis leaves rules out at
-        random, and without any one of these steps a sweep soon stands still."""
+        """The usual steps of a runner, in one rule: hypothesis omits rules at random, and a sweep
+        without any one of these steps soon stops progressing."""
         rng = random.Random(seed)
         for _ in range(rng.randint(1, 6)):
             self.take(rng.randint(1, 12))
@@ -119,7 +121,7 @@ class Sweep(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(seed=st.integers(0, 2**32))
     def done_range(self, seed: int) -> None:
-        """Any range of what was taken: parts of it may have ended or failed before."""
+        """Report any range of taken items, some of which may have ended before."""
         rng = random.Random(seed)
         low = rng.randint(self.origin, self.window.next)
         high = rng.randint(low, self.window.next)
@@ -132,13 +134,13 @@ class Sweep(RuleBasedStateMachine):
     @precondition(lambda self: self.ended)
     @rule(data=st.data(), well=st.booleans())
     def late_report(self, data: st.DataObject, well: bool) -> None:
-        """An item that timed out ends after all, or a failure is reported twice."""
+        """A timed-out item ends later, or a failure is reported twice."""
         index = data.draw(st.sampled_from(sorted(self.ended)), label="ended item")
         assert (self.window.mark_done if well else self.window.mark_failed)(index) is False
 
     @rule(count=st.integers(1, 10))
     def give_back(self, count: int) -> None:
-        """A stop: what was taken last and not begun goes back."""
+        """A stop: return the items that were taken last and have not started."""
         begin = max(self.window.start, self.window.next - count)
         tail = set(range(begin, self.window.next))
         if tail <= self.running:
@@ -178,7 +180,7 @@ class Sweep(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     @rule(at=st.integers(0, 3), heard=st.booleans())
     def commit(self, at: int, heard: bool) -> None:
-        """One is committed, in any order; the start never moves back; the news may get lost."""
+        """Commit a checkpoint, in any order; the confirmation may be lost."""
         checkpoint = self.in_flight.pop(at % len(self.in_flight))
         if checkpoint.start > self.stored_start:
             news = {index for index in checkpoint.failed if index >= self.stored_start}
@@ -207,11 +209,11 @@ class Sweep(RuleBasedStateMachine):
     @precondition(lambda self: len(self.ended) > 5)
     @rule()
     def crash(self) -> None:
-        """Everything since the last commit is gone; what was committed and not heard of is not."""
+        """Lose all progress since the last commit, but no commit that was not confirmed."""
         self.crashes.append(range(self.stored_start, self.highest))
         self.resume()
 
-    # What holds at any moment
+    # Invariants
 
     @invariant()
     def agrees_with_the_model(self) -> None:
@@ -242,7 +244,7 @@ class Sweep(RuleBasedStateMachine):
             assert runs <= 1 + allowed[index]
 
     def teardown(self) -> None:
-        """Whatever happened: the sweep ends, every item has run, every failure is counted once."""
+        """The sweep ends, every item has run, and every failure is counted once."""
         if not hasattr(self, "window"):
             return
         for _ in range(10_000):
@@ -287,7 +289,7 @@ TestSweep.settings = settings(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_long_walks(seed: int) -> None:
-    """The same model, further from its beginning than generated steps get."""
+    """The same model with many more steps."""
     rng = random.Random(seed)
     sweep = Sweep()
     sweep.begin(
