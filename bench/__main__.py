@@ -1,63 +1,88 @@
-"""`bin/bench`: measure, print one table, and with --json write the figures down."""
+"""`bin/bench`: measures, prints one table, and writes JSON and the documentation if asked to."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
-import msgspec
 from rich.console import Console
-from rich.table import Table
 
-from bench import footprint, jobs, latency, sweeps, throughput
-from bench.figure import Figure, Measure
-
-ALL: dict[str, Measure] = {
-    "P1": throughput.durable_mariadb,
-    "P2": throughput.durable_sqlite,
-    "P3": latency.start_of_one,
-    "P4": jobs.punctuality,
-    "P6": sweeps.items,
-    "P8": jobs.calls,
-    "P9": footprint.idle,
-    "P10": latency.first_task,
-    "P11": throughput.mixed,
-    "P12": throughput.submission,
-}
+from bench.against import checkout, with_checkout
+from bench.catalogue import PLANS, WITH_PEERS, benchmarks
+from bench.docs import write_docs
+from bench.figure import Benchmark, Options
+from bench.peers.setup import available_peers, install_venv
+from bench.report import terminal_table, write_json
+from bench.results import Result, result_of
+from bench.rounds import take_samples
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Smaller numbers, for a first look.")
-@click.option("--only", multiple=True, type=click.Choice(list(ALL)), help="Measure only these.")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the figures here.")
-def main(quick: bool, only: tuple[str, ...], file: Path | None) -> None:
-    """Measure Drumline on this machine. Nothing else should run meanwhile."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave no processes behind
-    console = Console(stderr=True)
-    figures: list[Figure] = []
-    for name in only or ALL:
-        with console.status(f"measuring {name} …"):
-            figures += ALL[name](quick)
-    print_table(figures)
-    if file is not None:
-        file.write_bytes(msgspec.json.encode([figure.as_dict() for figure in figures]))
+@click.argument("names", nargs=-1, metavar="[FIGURE]...")
+@click.option("--quick", is_flag=True, help="One round with smaller numbers, mostly on SQLite.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of every figure.")
+@click.option("--no-peers", is_flag=True, help="Measure Drumline and the limits only.")
+@click.option("--against", metavar="PATH_OR_REV", help="Another checkout: P1, P2 and P3 of it too.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the results here.")
+@click.option("--docs", is_flag=True, help="Write table and plots of docs/benchmarks.md.")
+def main(
+    names: tuple[str, ...],
+    quick: bool,
+    rounds: int | None,
+    no_peers: bool,
+    against: str | None,
+    file: Path | None,
+    docs: bool,
+) -> None:
+    """Measure Drumline on this machine, on which nothing else should run meanwhile.
 
-
-def print_table(figures: list[Figure]) -> None:
-    table = Table("", "figure", "ours", "target", "limit", "met", title="Drumline")
-    for figure in figures:
-        sign = "≥" if figure.higher_is_better else "≤"
-        table.add_row(
-            figure.id,
-            figure.what,
-            f"{figure.ours:,.2f} {figure.unit}",
-            f"{sign} {figure.target:,g}",
-            "" if figure.limit is None else f"{figure.limit:,.0f}",
-            "yes" if figure.met else "no",
+    All figures are measured unless some are named, such as P1 and P3.
+    """
+    if unknown := set(names) - PLANS.keys():
+        raise click.BadParameter(
+            f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(PLANS)}"
         )
-    Console().print(table)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all processes are ended
+    chosen = [name for name in PLANS if name in names or not names]
+    wants_peers = not no_peers and not WITH_PEERS.isdisjoint(chosen)
+    options = Options(quick=quick, peers=available_peers(warn) if wants_peers else ())
+    planned = benchmarks(chosen, options)
+    if rounds is not None:
+        planned = [benchmark._replace(rounds=rounds) for benchmark in planned]
+    with ExitStack() as stack:
+        if against is not None:
+            planned = with_checkout(planned, stack.enter_context(checkout(against)), quick)
+        results = measure(planned)
+    Console().print(terminal_table(results))
+    if file is not None:
+        write_json(results, file)
+    if docs and install_venv(warn):
+        write_docs(results)
+
+
+def measure(planned: list[Benchmark]) -> list[Result]:
+    """The results of all figures, with a line of progress meanwhile."""
+    console = Console(stderr=True)
+    begun = time.monotonic()
+    with console.status("measuring") as status:
+
+        def progress(text: str) -> None:
+            if console.is_terminal:
+                status.update(text)
+            else:
+                console.print(text)
+
+        samples = take_samples(planned, progress, warn)
+    console.print(f"measured in {time.monotonic() - begun:,.0f} s")
+    return [result_of(f, samples[f.id]) for benchmark in planned for f in benchmark.figures]
+
+
+def warn(text: str) -> None:
+    Console(stderr=True).print(f"bench: {text}", style="bold red", markup=False)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,78 @@
-"""A figure: a measured value and its target."""
+"""What is measured: figures with their targets, and the contestants that are compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+if TYPE_CHECKING:
+    from bench.peers.peer import Peer
+
+OURS = "ours"
+LIMIT = "limit"
+BEST_PEER = "the best peer"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A bound on our value, as a multiple of the limit's or of a peer's value where `of` is set."""
+
+    at_least: bool
+    factor: float
+    of: str = ""
+
+
+def at_least(factor: float, of: str = "") -> Target:
+    return Target(True, factor, of)
+
+
+def at_most(factor: float, of: str = "") -> Target:
+    return Target(False, factor, of)
+
 
 class Figure(msgspec.Struct, frozen=True):
-    """One line of the table."""
+    """One line of the table. Without targets it is shown for information."""
 
     id: str
-    what: str
-    ours: float
+    title: str
     unit: str
-    target: float
-    higher_is_better: bool = True
-    peers: dict[str, float] = {}
-    limit: float | None = None
+    targets: tuple[Target, ...] = ()
+    higher_is_better: bool = False
+
+
+class Contestant(NamedTuple):
+    """One of the systems that are measured in turn."""
+
+    name: str
+    """OURS, LIMIT, or the name of a peer."""
+    seconds: float
+    """Expected duration of one sample."""
+    measure: Callable[[], Mapping[str, float]]
+    """Takes one sample: a value for each figure's id."""
+
+
+class Benchmark(NamedTuple):
+    """Figures that the same samples give values for."""
+
+    figures: tuple[Figure, ...]
+    contestants: tuple[Contestant, ...]
+    rounds: int
+
+
+class Options(NamedTuple):
+    """What the command line asks for."""
+
+    quick: bool = False
+    peers: tuple[Peer, ...] = ()
+    against: Path | None = None
+    """Another checkout of Drumline, with its virtual environment."""
 
     @property
-    def met(self) -> bool:
-        return self.ours >= self.target if self.higher_is_better else self.ours <= self.target
-
-    def as_dict(self) -> dict[str, object]:
-        values: dict[str, object] = msgspec.to_builtins(self)
-        return values | {"met": self.met}
+    def rounds(self) -> int:
+        return 1 if self.quick else 5
 
 
-Measure = Callable[[bool], list[Figure]]
-"""Measures; True asks for the quick form."""
+Samples = dict[str, dict[str, list[float]]]
+"""The samples by figure and contestant."""

@@ -1,6 +1,7 @@
 """The handlers of the benchmarks."""
 
 import os
+import signal
 import struct
 import time
 from functools import cache
@@ -14,7 +15,7 @@ _RECORD = struct.Struct("<qdd")
 
 
 class Start(NamedTuple):
-    """A run's start, written down outside of Drumline."""
+    """The start of a run, recorded outside of Drumline."""
 
     task_id: int
     due: float
@@ -23,16 +24,32 @@ class Start(NamedTuple):
 
 @handler("bench.stamp")
 def stamp(task: Task) -> int:
-    """When it started, on the host's clock."""
+    """Returns the time of its start."""
     return time.time_ns()
 
 
 @handler("bench.witness")
 def witness(task: Task) -> None:
-    """Writes down when it was due and when it started."""
+    """Records when it was due and when it started."""
     at = time.time()
     due = task.run.scheduled_at / 1e6 if task.run is not None else task.param["due"]
     os.write(_file(), _RECORD.pack(task.id, due, at))
+
+
+@handler("bench.spin")
+def spin(task: Task) -> None:
+    """Records its start; then loops in C and ignores SIGTERM, so that only SIGKILL ends it."""
+    os.write(_file(), _RECORD.pack(task.id, 0.0, time.time()))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        sum(range(10**10))
+
+
+@handler("bench.hold", timeout=600)
+def hold(task: Task) -> None:
+    """Records its start and sleeps for longer than a measurement takes."""
+    os.write(_file(), _RECORD.pack(task.id, 0.0, time.time()))
+    time.sleep(300)
 
 
 @cache
