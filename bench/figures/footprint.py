@@ -60,6 +60,6 @@ def _usage(pids: Sequence[int], seconds: float) -> tuple[float, float]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """From schedstat, whose unit is nanoseconds: stat counts ticks of 10 ms, too coarse for this."""
+    """From schedstat, in nanoseconds: the ticks of 10 ms in stat are too coarse here."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
