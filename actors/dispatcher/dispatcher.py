@@ -244,7 +244,9 @@ class Dispatcher:
         # A busy async worker is refilled several slots at a time: each bundle is a transaction.
         # No queued task waits for that while it could start.
         if free > 0 and (free >= len(self.queue) or free >= slots // REFILL):
-            self.send_bundle(identity, peer, peer.async_keys, min(free, self.estimates.max_tasks))
+            limit = min(free, self.estimates.max_tasks)
+            if not self.send_bundle(identity, peer, peer.async_keys, limit):
+                return
         held_sync = [key for key in held if key not in peer.async_keys]
         # A worker that is busy with quick tasks gets its next bundle ahead of time, so that it
         # is never idle; no task is queued behind slow tasks or tasks of unknown runtime.
@@ -260,10 +262,11 @@ class Dispatcher:
 
     def send_bundle(
         self, identity: bytes, peer: Peer, keys: frozenset[str], limit: int | None
-    ) -> None:
+    ) -> bool:
+        """Send tasks of these handlers. False: the worker is gone, and so are its tasks here."""
         tasks = cut_bundle(self.queue, keys, self.estimates, peer.sweep_keys, limit)
         if not tasks:
-            return
+            return True
         if tasks[0].key in peer.sweep_keys:
             self.partitions.add(tasks[0].id)
         ids = [task.id for task in tasks]
@@ -272,8 +275,10 @@ class Dispatcher:
         for task in tasks:
             self.assigned[task.id] = (identity, task.key)
         metrics.bundle_size.observe(len(tasks))
-        if not self.send(identity, bundle):
-            self.remove_peer(identity, "unreachable")
+        if self.send(identity, bundle):
+            return True
+        self.remove_peer(identity, "unreachable")
+        return False
 
     def request_feed(self) -> None:
         """Ask the scanner for tasks when a quarter of the queue is free or the queue is empty."""

@@ -20,6 +20,7 @@ from protocol.messages import (
     DispatcherReply,
     DispatcherRequest,
     Feed,
+    FeedRequest,
     HandlerSummary,
     Message,
     Register,
@@ -121,6 +122,40 @@ def test_behind_queued_tasks_a_trigger_starts_a_scan(stage: Stage) -> None:
     gateway.send(Trigger((DUE,)))
     scanner.next(Trigger)
     assert gateway.queue_status().by_type == {OTHER.key: 1}
+
+
+def test_tasks_for_a_worker_that_is_gone_are_reported_to_the_scanner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker gets its async and its sync tasks in two bundles: sending the first one already
+    shows that it is gone."""
+    feed_requests: list[FeedRequest] = []
+
+    def send(identity: bytes, message: Message) -> bool:
+        if isinstance(message, FeedRequest):
+            feed_requests.append(message)
+        return not isinstance(message, Bundle)
+
+    with tempfile.TemporaryDirectory(prefix="dl-") as folder:
+        loop = EventLoop()
+        dispatcher = Dispatcher(Settings(run_dir=folder), loop)
+        try:
+            monkeypatch.setattr(dispatcher, "send", send)
+            handlers = (HandlerSummary(DUE.key, is_async=True), HandlerSummary(OTHER.key, False))
+            worker = Register("worker", "worker-1", 1, handlers=handlers, async_slots=10)
+            dispatcher.handle_message(b"scanner", Register("scanner", "scanner", 2))
+            dispatcher.handle_message(b"worker", worker)
+            dispatcher.handle_message(b"scanner", Feed((DUE, OTHER)))
+            dispatcher.dispatch()
+            assert dispatcher.queue_status().assigned == 0
+            not_sent = {DUE.id, OTHER.id} - {
+                task_id for r in feed_requests for task_id in r.removed
+            }
+            assert dispatcher.queue_status().length == len(not_sent)
+        finally:
+            dispatcher.socket.close(linger=0)
+            dispatcher.context.term()
+            loop.close()
 
 
 def test_a_paused_type_is_not_queued(stage: Stage) -> None:
