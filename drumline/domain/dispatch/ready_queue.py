@@ -26,15 +26,15 @@ class ReadyQueue:
     def room(self) -> int:
         return self.capacity - len(self._queued)
 
-    def add(self, due: DueTask) -> bool:
+    def add(self, task: DueTask) -> bool:
         """Queue a task, unless it is queued already. False: the queue is full."""
-        if due.id in self._queued:
+        if task.id in self._queued:
             return True
         if len(self._queued) >= self.capacity:
             return False
-        self._queued.add(due.id)
-        entry = (-due.priority, due.due_at, due.id, due)
-        heapq.heappush(self._heaps.setdefault(due.key, []), entry)
+        self._queued.add(task.id)
+        entry = (-task.priority, task.due_at, task.id, task)
+        heapq.heappush(self._heaps.setdefault(task.key, []), entry)
         return True
 
     def most_urgent(self, keys: Iterable[str]) -> DueTask | None:
@@ -45,11 +45,11 @@ class ReadyQueue:
     def pop(self, key: str) -> DueTask:
         """Remove and return the most urgent task of a handler."""
         heap = self._heaps[key]
-        due = heapq.heappop(heap)[3]
-        self._queued.discard(due.id)
+        task = heapq.heappop(heap)[3]
+        self._queued.discard(task.id)
         if not heap:
             del self._heaps[key]
-        return due
+        return task
 
     def count_by_handler(self) -> dict[str, int]:
         """The number of queued tasks of each handler."""
