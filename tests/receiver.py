@@ -6,26 +6,29 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 
-class Told(NamedTuple):
+class Delivery(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
 
 class Receiver:
-    """Answers as it is told to, the last answer for ever. Remembers all that it heard."""
+    """Answers with the given status codes in order, then with the last; keeps the deliveries."""
 
     def __init__(self, *answers: int) -> None:
-        self.told: list[Told] = []
+        self.deliveries: list[Delivery] = []
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                place = min(len(receiver.told), len(answers) - 1)
-                receiver.told.append(Told({k.lower(): v for k, v in self.headers.items()}, body))
-                self.send_response(answers[place])
+                index = min(len(receiver.deliveries), len(answers) - 1)
+                headers = {k.lower(): v for k, v in self.headers.items()}
+                receiver.deliveries.append(Delivery(headers, body))
+                self.send_response(answers[index])
                 self.send_header("Content-Length", "0")
-                self.send_header("Location", "/elsewhere")  # for those who follow redirects
+                self.send_header(
+                    "Location", "/elsewhere"
+                )  # a client that follows redirects would call it
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -36,9 +39,13 @@ class Receiver:
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/alarms?of=all"
 
-    def of(self, name: str, value: object) -> list[Told]:
-        """What was told of one thing."""
-        return [one for one in list(self.told) if json.loads(one.body)["data"].get(name) == value]
+    def matching(self, name: str, value: object) -> list[Delivery]:
+        """The deliveries whose data has this field with this value."""
+        return [
+            delivery
+            for delivery in list(self.deliveries)
+            if json.loads(delivery.body)["data"].get(name) == value
+        ]
 
     def close(self) -> None:
         self.server.shutdown()

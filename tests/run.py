@@ -1,10 +1,10 @@
-"""Runs the tests with a MariaDB and a directory of their own, and removes everything they leave.
+"""Run the tests with a private MariaDB and temporary directory, and remove everything afterwards.
 
     python -m tests.run [--no-mariadb] -- COMMAND…
 
 The command finds the server by DRUMLINE_TEST_MARIADB_URL and the directory by TMPDIR. INT, TERM and
-HUP interrupt the command as Ctrl-C does. If it then does not end in time, or at a second signal, it
-is killed. Afterwards no process and no file of the run is left, however it ended.
+HUP interrupt the command as Ctrl-C does. A command that has not ended after STOP_SECONDS, or gets a
+second signal, is killed. No process and no file of the run remains, however the command ends.
 """
 
 import os
@@ -52,7 +52,7 @@ def run(command: list[str], with_mariadb: bool) -> int:
 
 @contextmanager
 def _temporary_directory() -> Iterator[Path]:
-    """A directory for everything that the run writes. The path is short: it will hold sockets."""
+    """A directory for everything that the run writes. Its path is short, as sockets require."""
     path = Path(tempfile.mkdtemp(prefix="dl-"))
     tempfile.tempdir = str(path)
     try:
@@ -108,7 +108,7 @@ def _reap(wanted: int | None = None) -> int | None:
 
 
 def _report_leaks(server: MariaDB | None) -> None:
-    """Name the processes that tests have left running."""
+    """Print the processes that tests left running."""
     for pid in processes.descendants(os.getpid()):
         if server is None or pid != server.pid:
             command = " ".join(procfs.arguments(pid))

@@ -37,7 +37,7 @@ PROGRAM = Path(sys.executable).parent / "drumline"
 COMMAND_SECONDS = 120.0
 FIRST_POLL_SECONDS = 0.005
 POLL_SECONDS = 0.05
-"""Polling more often takes the time of the processes that the test waits for."""
+"""Polling more often takes CPU time from the processes under test."""
 LOG_LINES = 15
 FINAL = {"success", "fail", "partial_fail", "cancel", "rollback_success", "rollback_fail"}
 
@@ -104,7 +104,7 @@ class Stack:
         self.run("down")
 
     def cli(self, *arguments: str) -> Any:
-        """Run a command with --json; what it printed."""
+        """Run a command with --json; the decoded output."""
         return json.loads(self.run(*arguments, "--json").stdout)
 
     def run(
@@ -137,37 +137,37 @@ class Stack:
     def wait_batch(
         self, batch_id: int, deadline: float = 60.0, poll: float = POLL_SECONDS
     ) -> dict[str, Any]:
-        """Wait until a batch has ended, also while the gateway is down; the batch."""
+        """Wait until a batch is finished, retrying while the gateway is down; the batch."""
 
-        def ended_batch() -> dict[str, Any] | None:
+        def finished_batch() -> dict[str, Any] | None:
             try:
                 batch = self.call("batch.show", batch_id=batch_id)
             except NotReachable:
                 return None
             return batch if batch["status"] in FINAL else None
 
-        return self.wait_for(ended_batch, deadline, f"the end of batch {batch_id}", poll)
+        return self.wait_for(finished_batch, deadline, f"the end of batch {batch_id}", poll)
 
     def counts(self, batch_id: int) -> dict[str, int]:
-        """How many of a batch's tasks are in each state."""
+        """The number of a batch's tasks in each state."""
         counts: dict[str, int] = self.call("batch.show", batch_id=batch_id)["counts"]
         return counts
 
     def wait_for(
         self,
-        question: Callable[[], T | None],
+        condition: Callable[[], T | None],
         deadline: float = 30.0,
-        what: str = "this",
+        what: str = "the condition",
         poll: float = POLL_SECONDS,
     ) -> T:
-        """Ask until the answer is true, at first often, then every `poll` seconds; the answer."""
+        """Call until the result is true, at intervals growing to `poll` seconds; the result."""
         until = time.monotonic() + deadline
         pause = FIRST_POLL_SECONDS
-        while not (answer := question()):
-            assert time.monotonic() < until, f"waited {deadline:g} s in vain for {what}"
+        while not (result := condition()):
+            assert time.monotonic() < until, f"timed out after {deadline:g} s waiting for {what}"
             time.sleep(pause)
             pause = min(poll, 1.5 * pause)
-        return answer
+        return result
 
     # --- processes -------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Stack:
                 lines.append(json.loads(line))
         return lines
 
-    # --- the end ---------------------------------------------------------------------------------
+    # --- clean-up --------------------------------------------------------------------------------
 
     def close(self, show_logs: bool = False) -> None:
         """Kill all processes that were started here and remove the directory."""

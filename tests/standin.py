@@ -1,4 +1,4 @@
-"""The stand-in for Kafka Connect as a process of its own, for tests of whole stacks."""
+"""The stand-in for Kafka Connect as a separate process, for tests of a whole node."""
 
 import json
 import subprocess
@@ -53,32 +53,32 @@ class StandIn:
             ]
         )
 
-    def ask(self, cluster: str, path: str, body: Any = None) -> Any:
-        request = urllib.request.Request(  # noqa: S310  # our own server on the loopback
+    def request(self, cluster: str, path: str, body: Any = None) -> Any:
+        message = urllib.request.Request(  # noqa: S310  # our own server on the loopback
             self.urls[cluster] + path,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(message, timeout=30) as answer:  # noqa: S310
             return json.load(answer)
 
     def seed(self, cluster: str, names: Iterable[str], **config: str) -> None:
-        self.ask(cluster, "/standin/seed", {"names": list(names), "config": config})
+        self.request(cluster, "/standin/seed", {"names": list(names), "config": config})
 
     def faults(self, cluster: str, *faults: Mapping[str, Any]) -> None:
-        """From now on these, instead of those before."""
-        self.ask(cluster, "/standin/faults", faults)
+        """Replace the faults of a cluster."""
+        self.request(cluster, "/standin/faults", faults)
 
     def release(self, cluster: str) -> None:
-        self.ask(cluster, "/standin/release", {})
+        self.request(cluster, "/standin/release", {})
 
-    def holding(self, cluster: str) -> int:
-        found: int = self.ask(cluster, "/standin/journal")["holding"]
+    def held_requests(self, cluster: str) -> int:
+        found: int = self.request(cluster, "/standin/journal")["holding"]
         return found
 
-    def done(self, cluster: str, method: str, end: str) -> Counter[str]:
-        """How often each connector was asked for a change that was then made."""
-        entries = self.ask(cluster, "/standin/journal")["entries"]
+    def executed_changes(self, cluster: str, method: str, end: str) -> Counter[str]:
+        """The number of executed changes by connector."""
+        entries = self.request(cluster, "/standin/journal")["entries"]
         return Counter(
             entry["name"]
             for entry in entries
@@ -86,8 +86,8 @@ class StandIn:
         )
 
     def connectors(self, cluster: str) -> dict[str, dict[str, Any]]:
-        """Their configurations and states."""
-        found = self.ask(cluster, "/connectors?expand=info&expand=status")
+        """The configurations and states of all connectors, by name."""
+        found = self.request(cluster, "/connectors?expand=info&expand=status")
         return {
             name: {"config": each["info"]["config"], "status": each.get("status")}
             for name, each in found.items()
@@ -103,7 +103,7 @@ class StandIn:
         )
 
     def offsets(self, cluster: str, name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask(
+        found: list[dict[str, Any]] = self.request(
             cluster, f"/connectors/{quote(name, safe='')}/offsets"
         )["offsets"]
         return found

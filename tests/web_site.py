@@ -32,22 +32,22 @@ class Reply(NamedTuple):
 
 
 class Site:
-    """Serves inside its context. `by` names the role whose token a request carries."""
+    """Serves inside its `with` block. `by` names the role whose token a request carries."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.tokens = {role.value: tokens.new_token() for role in Role}
         for role in Role:
-            context.db.write(partial(self._give, role=role))
+            context.db.write(partial(self._create_token, role=role))
         self.server = Server(make_app(context))
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.thread = threading.Thread(target=self.server.serve_on, args=(self.listener,))
 
-    def _give(self, tx: Tx, role: Role) -> None:
+    def _create_token(self, tx: Tx, role: Role) -> None:
         name = f"the-{role}"
         with suppress(NotFound):
-            tokens.revoke(tx, name)  # left by an earlier site
+            tokens.revoke(tx, name)  # created by an earlier Site on this database
         tokens.create(tx, name, role, tokens.hash_of(self.tokens[role]))
 
     def __enter__(self) -> Self:
@@ -82,10 +82,10 @@ class Site:
             raw = json.dumps(body).encode()
         if raw is not None:
             sent.setdefault("Content-Type", "application/json")
-        where = path[1:] if path.startswith("//") else f"/api/v1{path}"
+        target = path[1:] if path.startswith("//") else f"/api/v1{path}"
         connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            connection.request(method, where, raw, sent)
+            connection.request(method, target, raw, sent)
             response = connection.getresponse()
             return Reply(response.status, dict(response.headers.items()), response.read())
         finally:
@@ -96,7 +96,7 @@ def require_problem(reply: Reply, status: int, words: str, field: str | None = N
     """Require a problem document with these words."""
     assert reply.status == status, reply.body
     assert reply.headers["content-type"] == PROBLEM
-    said = reply.document
-    assert said["status"] == status and said["title"] and said["type"]
-    assert words in said["detail"]
-    assert said.get("field") == field
+    problem = reply.document
+    assert problem["status"] == status and problem["title"] and problem["type"]
+    assert words in problem["detail"]
+    assert problem.get("field") == field

@@ -1,4 +1,4 @@
-"""What these tests share: a stack with jobs on each database, a service to be called, a runner."""
+"""Fixtures: a node with jobs on each database, a service for HTTP jobs, a runner."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""Jobs in a whole stack: handlers that write down what they did, and a service to be called."""
+"""A node with jobs: handlers that record their runs in a file, and a service for HTTP jobs."""
 
 import json
 import threading
@@ -34,7 +34,7 @@ def tick(task: Task):
 
 @handler("w.gate", timeout=120)
 async def gate(task: Task):
-    """Goes on as long as its gate is closed."""
+    """Runs until its gate file exists."""
     note("begin", task)
     try:
         while not (FOLDER / task.param["gate"]).exists():
@@ -59,8 +59,8 @@ def begin(task: Task):
 '''
 
 
-FAR = "0 0 0 1 1 *"
-"""Fires in January only: a job that is triggered by hand."""
+ONCE_A_YEAR = "0 0 0 1 1 *"
+"""Fires on 1 January only: for jobs that a test triggers by hand."""
 
 
 class Note(NamedTuple):
@@ -72,7 +72,7 @@ class Note(NamedTuple):
 
 
 class JobStack(Stack):
-    """A stack with such handlers."""
+    """A node with the handlers of this module."""
 
     def __init__(self, folder: Path, database_url: str = "", **settings: Any) -> None:
         super().__init__(
@@ -103,7 +103,7 @@ class JobStack(Stack):
             found = self.runs(job, *statuses)
             return found if len(found) >= count else None
 
-        what = f"{count} runs of {job} that are {' or '.join(statuses) or 'there'}"
+        what = f"{count} runs of {job} that are {' or '.join(statuses) or 'stored'}"
         return self.wait_for(enough, deadline, what)
 
     def open_gate(self, name: str) -> None:
@@ -113,21 +113,21 @@ class JobStack(Stack):
         return self.call("task.show", task_id=task_id)
 
     def wait_task(self, task_id: int, *statuses: str, deadline: float = 20.0) -> dict[str, Any]:
-        def there() -> dict[str, Any] | None:
+        def reached() -> dict[str, Any] | None:
             task = self.task(task_id)
             return task if task["status"] in statuses else None
 
-        return self.wait_for(there, deadline, f"task {task_id} to be {' or '.join(statuses)}")
+        return self.wait_for(reached, deadline, f"task {task_id} to be {' or '.join(statuses)}")
 
-    def settled(self, job: int | str, deadline: float = 20.0) -> list[dict[str, Any]]:
-        """Disable a job and wait for what has started: nothing of it is under way any more."""
+    def wait_settled(self, job: int | str, deadline: float = 20.0) -> list[dict[str, Any]]:
+        """Disable a job and wait until its runs are finished; all its runs."""
         self.call("job.disable", job=job)
 
         def idle() -> bool:
             shown = self.call("job.show", job=job)
             return not (shown["runs_under_way"] or shown["runs_queued"])
 
-        self.wait_for(idle, deadline, f"the end of what {job} had started")
+        self.wait_for(idle, deadline, f"the end of the runs of {job}")
         return self.runs(job)
 
 
@@ -139,10 +139,10 @@ def seconds_of(runs: list[dict[str, Any]]) -> list[int]:
     return [round(at(run)) for run in runs]
 
 
-# --- a service to be called ----------------------------------------------------------------------
+# --- the service ---------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+class ServiceCall(NamedTuple):
     path: str
     headers: dict[str, str]
     body: str
@@ -158,36 +158,36 @@ HUGE = 8 * 1024 * 1024
 
 
 class Service:
-    """Answers by the first part of the path. Remembers what it was asked."""
+    """Answers by the first part of the path, and keeps the calls that it received."""
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
-        self.most: Counter[str] = Counter()
-        """The most calls at a time, by path."""
-        self.before_answer: Callable[[Seen], None] = lambda seen: None
-        self._now: Counter[str] = Counter()
+        self.calls: list[ServiceCall] = []
+        self.max_concurrent: Counter[str] = Counter()
+        """The largest number of concurrent calls, by path."""
+        self.before_answer: Callable[[ServiceCall], None] = lambda call: None
+        self._current: Counter[str] = Counter()
         self._lock = threading.Lock()
         service = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-                seen = Seen(self.path, dict(self.headers.items()), body)
-                with service.counted(seen):
-                    service.before_answer(seen)
-                    if seen.kind == "hang":
+                call = ServiceCall(self.path, dict(self.headers.items()), body)
+                with service.counted(call):
+                    service.before_answer(call)
+                    if call.kind == "hang":
                         service.closing.wait(60)
-                    elif seen.kind == "slow":
+                    elif call.kind == "slow":
                         time.sleep(SLOW_SECONDS)
                 answer = json.dumps({"path": self.path}).encode()
-                if seen.kind == "huge":
+                if call.kind == "huge":
                     answer = b"x" * HUGE
-                with suppress(ConnectionError):  # whoever asked has gone
-                    self.send_response(STATUS.get(seen.kind, 200))
+                with suppress(ConnectionError):  # the caller has disconnected
+                    self.send_response(STATUS.get(call.kind, 200))
                     self.send_header("Content-Type", "application/json")
                     self.send_header("Content-Length", str(len(answer)))
                     self.send_header("Location", "/ok/elsewhere")
-                    if seen.kind == "busy":
+                    if call.kind == "busy":
                         self.send_header("Retry-After", "600")
                     self.end_headers()
                     self.wfile.write(answer)
@@ -205,22 +205,22 @@ class Service:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     @contextmanager
-    def counted(self, seen: Seen) -> Iterator[None]:
-        path = seen.path.partition("?")[0]
+    def counted(self, call: ServiceCall) -> Iterator[None]:
+        path = call.path.partition("?")[0]
         with self._lock:
-            self.seen.append(seen)
-            self._now[path] += 1
-            self.most[path] = max(self.most[path], self._now[path])
+            self.calls.append(call)
+            self._current[path] += 1
+            self.max_concurrent[path] = max(self.max_concurrent[path], self._current[path])
         yield
         with self._lock:
-            self._now[path] -= 1
+            self._current[path] -= 1
 
-    def forget(self) -> None:
-        self.seen.clear()
-        self.most.clear()
+    def clear(self) -> None:
+        self.calls.clear()
+        self.max_concurrent.clear()
 
-    def asked(self, path: str) -> list[Seen]:
-        return [seen for seen in list(self.seen) if seen.path.startswith(path)]
+    def calls_to(self, path: str) -> list[ServiceCall]:
+        return [call for call in list(self.calls) if call.path.startswith(path)]
 
     def close(self) -> None:
         self.closing.set()
@@ -229,18 +229,20 @@ class Service:
         self.thread.join(5)
 
 
-class Caller:
-    """What the service says back, from its own threads, over a connection of its own."""
+class CallbackSender:
+    """Sends callbacks for received calls, from any thread, over its own connection."""
 
     def __init__(self, stack: Stack) -> None:
         self.endpoint = f"ipc://{stack.run_path / 'control.sock'}"
 
-    def __call__(self, seen: Seen, status: str, token: str | None = None, **values: Any) -> str:
-        """What came of it: done, kept, noted, or the refusal's name."""
-        task_id = int(seen.headers["Drumline-Callback-Url"].rpartition("/")[2])
+    def __call__(
+        self, call: ServiceCall, status: str, token: str | None = None, **values: Any
+    ) -> str:
+        """Send one; the result: done, kept, noted, or the code of the error."""
+        task_id = int(call.headers["Drumline-Callback-Url"].rpartition("/")[2])
         arguments = {
             "task_id": task_id,
-            "token": seen.headers["Drumline-Callback-Token"] if token is None else token,
+            "token": call.headers["Drumline-Callback-Token"] if token is None else token,
             "callback": {"status": status, **values},
         }
         control = Control(self.endpoint, timeout=20.0)
@@ -253,6 +255,6 @@ class Caller:
 
 
 def wait_until(moment: float) -> None:
-    """Until the clock that jobs fire by has come to this time."""
+    """Sleep until this wall-clock time, by which jobs fire."""
     while (left := moment - time.time()) > 0:
         time.sleep(min(left, 0.05))

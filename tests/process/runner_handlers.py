@@ -1,4 +1,4 @@
-"""Handlers for the runner tests: well-behaved, failing, and hard to stop."""
+"""Handlers for the runner tests: successful, failing, and hard to stop."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def fence(task: Task) -> int:
     return task.fence
 
 
-class Mute(Exception):
+class Unprintable(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("I will not say")
+        raise RuntimeError("no text")
 
 
 def _raise(how: str) -> Any:
@@ -42,11 +42,11 @@ def _raise(how: str) -> Any:
             raise ValueError("no good")
         case "exit":
             sys.exit(3)
-        case "mute":
-            raise Mute
-        case "letters":
+        case "unprintable":
+            raise Unprintable
+        case "surrogate":
             raise ValueError(os.fsdecode(b"\x80"))
-        case "unfit":
+        case "not_json":
             return object()
         case _:
             return echo_async(None)  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ def stubborn(task: Task) -> None:
         try:
             time.sleep(0.001)
             raise ValueError("again")
-        except Exception:  # noqa: S112 - that is the point
+        except Exception:  # noqa: S112 - it ignores the interrupt
             continue
 
 
@@ -98,7 +98,7 @@ def turns_stop_into_error(task: Task) -> None:
     try:
         signal.pause()
     except BaseException:
-        raise RuntimeError("I was disturbed") from None
+        raise RuntimeError("interrupted") from None
 
 
 @handler("t.c_loop")
@@ -113,12 +113,12 @@ _waiting: list[asyncio.Event] = []
 @handler("t.gather")
 async def gather(task: Task) -> None:
     """Ends when `param` tasks run at the same time."""
-    here = asyncio.Event()
-    _waiting.append(here)
+    event = asyncio.Event()
+    _waiting.append(event)
     if len(_waiting) == task.param:
-        for event in _waiting:
-            event.set()
-    await here.wait()
+        for waiting in _waiting:
+            waiting.set()
+    await event.wait()
 
 
 @handler("t.cancels_itself")
@@ -168,8 +168,8 @@ def starts_daemon(task: Task) -> None:
 @handler("t.lists_descriptors")
 def lists_descriptors(task: Task) -> list[str]:
     """The open files of a program that the task starts, without stdin, stdout and stderr."""
-    # os.system and not subprocess, which closes everything anyway.
-    os.system(f"ls -l /proc/self/fd > {task.param}")  # noqa: S605 - nothing from outside
+    # os.system and not subprocess, which closes other descriptors by itself.
+    os.system(f"ls -l /proc/self/fd > {task.param}")  # noqa: S605 - the path is the test's own
     links = [line.split(maxsplit=10) for line in Path(task.param).read_text().splitlines()[1:]]
     return [to for *_, fd, _, to in links if int(fd) > 2 and not to.startswith("/proc/")]
 

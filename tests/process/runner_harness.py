@@ -1,4 +1,4 @@
-"""A runner process in the hands of a test: what a keeper is to it, and what a task is made of."""
+"""A runner process driven by a test in place of its keeper, and tasks for it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from drumline.runner.frames import Frame, RunEnded, RunnerReady
 from drumline.system import processes
 
 HANDLERS = "tests.process.runner_handlers"
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 
 F = TypeVar("F", bound=Frame)
 
 
 class Harness:
-    """What a keeper is to its runner, without a database and without a dispatcher."""
+    """The keeper's side of a runner, without a database and without a dispatcher."""
 
     def __init__(self, blackbox: Path, imports: Sequence[str] = (HANDLERS,)) -> None:
         self.loop = EventLoop()
@@ -30,17 +30,17 @@ class Harness:
         self.runner = RunnerProcess(self.loop, blackbox, imports, self.frames.append)
         self.ready = self.frame(RunnerReady)
 
-    def until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-        """Turn the loop until it is so, or fail."""
+    def until(self, condition: Callable[[], object], seconds: float = TIMEOUT_SECONDS) -> None:
+        """Run the loop until the condition is true, or fail after `seconds`."""
         reached = False
 
-        def look() -> None:
+        def check() -> None:
             nonlocal reached
             if condition():
                 reached = True
                 self.loop.stop()
 
-        watch = self.loop.call_every(0.002, look)
+        watch = self.loop.call_every(0.002, check)
         limit = self.loop.call_later(seconds, self.loop.stop)
         self.loop._running = True
         self.loop.run()
@@ -55,7 +55,7 @@ class Harness:
         return None
 
     def frame(self, kind: type[F], task_id: int | None = None) -> F:
-        """The first such frame; waits for it."""
+        """Wait for the first such frame."""
         self.until(lambda: self.found(kind, task_id))
         frame = self.found(kind, task_id)
         assert frame is not None
@@ -73,7 +73,7 @@ class Harness:
         self.loop.close()
 
 
-def due(task_id: int, name: str, param: object = None, version: int = 0) -> DueTask:
+def due_task(task_id: int, name: str, param: object = None, version: int = 0) -> DueTask:
     return DueTask(
         id=task_id,
         version=version,
@@ -108,5 +108,5 @@ def due(task_id: int, name: str, param: object = None, version: int = 0) -> DueT
     )
 
 
-def dead(pid: int) -> bool:
+def is_dead(pid: int) -> bool:
     return not processes.is_alive(pid)

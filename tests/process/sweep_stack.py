@@ -9,7 +9,7 @@ from typing import Any
 from tests.stack import Stack
 
 LONG = bool(os.environ.get("DRUMLINE_LONG_TESTS"))
-OVER = ("finished", "stopped", "failed")
+FINAL = ("finished", "stopped", "failed")
 
 HANDLERS = '''
 import asyncio, mmap, os, struct, time
@@ -106,7 +106,7 @@ register_sweep(Prepared)
 
 
 class SweepStack(Stack):
-    """A stack with the handlers of this module."""
+    """A node with the handlers of this module."""
 
     def __init__(self, folder: Path, database_url: str = "", **settings: Any) -> None:
         super().__init__(database_url, handlers=HANDLERS, http_allow_loopback=True, **settings)
@@ -135,18 +135,18 @@ class SweepStack(Stack):
         return self.call("sweep.show", sweep=name)
 
     def wait_state(self, name: str | int, *states: str, deadline: float = 30.0) -> dict[str, Any]:
-        def there() -> dict[str, Any] | None:
+        def reached() -> dict[str, Any] | None:
             found = self.sweep(name)
             return found if found["state"] in states else None
 
-        return self.wait_for(there, deadline, f"sweep {name} to be {' or '.join(states)}")
+        return self.wait_for(reached, deadline, f"sweep {name} to be {' or '.join(states)}")
 
     def wait_done(self, name: str | int, count: int, deadline: float = 30.0) -> dict[str, Any]:
-        def there() -> dict[str, Any] | None:
+        def reached() -> dict[str, Any] | None:
             found = self.sweep(name)
             return found if found["done"] >= count else None
 
-        return self.wait_for(there, deadline, f"{count} items of {name}")
+        return self.wait_for(reached, deadline, f"{count} items of {name}")
 
 
 def speed_between(stack: SweepStack, name: str, seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""Batches on connectors, with real workers that really die."""
+"""Batches on Kafka Connect connectors while real workers are killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.standin import StandIn
 
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 NAMES = [f"shop-{number:03}" for number in range(500)]
-UNLUCKY = NAMES[::20]
+FAILING = NAMES[::20]
 
 
 def targets(stack: Stack, names: list[str]) -> str:
@@ -27,11 +27,11 @@ def logs(stack: Stack) -> str:
     return "".join(path.read_text() for path in (stack.run_path / "log").glob("*.log"))
 
 
-def test_five_hundred_connectors_changed_retried_and_rolled_back(database_url: str) -> None:
+def test_batch_of_500_connectors_is_changed_retried_and_rolled_back(database_url: str) -> None:
     with StandIn("--delay", "0.1", "--rebalance", "0.02") as connect:
         connect.seed("a", NAMES)
         before = connect.configs("a")
-        connect.faults("a", {"method": "PATCH", "names": UNLUCKY})
+        connect.faults("a", {"method": "PATCH", "names": FAILING})
         with Stack(database_url, workers=2, connect=connect.settings()) as stack:
             param = {"replicas": 4, "system": "k8s", "set": {"max.batch.size": "9999"}}
             submitted = stack.cli(
@@ -46,7 +46,7 @@ def test_five_hundred_connectors_changed_retried_and_rolled_back(database_url: s
             assert batch["counts"] == {"success": 475, "fail": 25}
             now = connect.configs("a")
             changed = [name for name in NAMES if now[name]["tasks.max"] == "4"]
-            assert sorted(set(NAMES) - set(changed)) == UNLUCKY
+            assert sorted(set(NAMES) - set(changed)) == FAILING
             failed = stack.call("task.list", batch_id=batch_id, status=["fail"], limit=1)["tasks"][
                 0
             ]
@@ -62,21 +62,21 @@ def test_five_hundred_connectors_changed_retried_and_rolled_back(database_url: s
                 name: config | {"tasks.max": "4", "max.batch.size": "9999"}
                 for name, config in before.items()
             }
-            assert connect.done("a", "PATCH", "/config") == dict.fromkeys(NAMES, 1)
+            assert connect.executed_changes("a", "PATCH", "/config") == dict.fromkeys(NAMES, 1)
 
             stack.cli("batch", "rollback", str(batch_id))
             batch = stack.wait_batch(batch_id)
             assert batch["status"] == "rollback_success"
             assert connect.configs("a") == before
-            assert connect.done("a", "PATCH", "/config") == dict.fromkeys(NAMES, 2)
+            assert connect.executed_changes("a", "PATCH", "/config") == dict.fromkeys(NAMES, 2)
 
-            everything = logs(stack) + json.dumps(
+            output = logs(stack) + json.dumps(
                 [
                     stack.call("task.show", task_id=failed["id"]),
                     stack.call("batch.show", batch_id=1),
                 ]
             )
-            assert "plain-secret" not in everything
+            assert "plain-secret" not in output
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def stack(connect: StandIn) -> Iterator[Stack]:
 
 
 def submit(stack: Stack, type_: str, name: str, param: Any) -> tuple[int, int]:
-    """A batch of one; its id and its task's."""
+    """Submit a batch of one task; the ids of the batch and the task."""
     batch_id = stack.call(
         "batch.submit", batch_name=name, type=type_, az="az-a",
         targets=[{"target_id": name}], param={"system": "k8s", **param},
@@ -101,27 +101,27 @@ def submit(stack: Stack, type_: str, name: str, param: Any) -> tuple[int, int]:
     return batch_id, task["id"]
 
 
-def kill_in_the_middle(stack: Stack, connect: StandIn, cluster: str) -> None:
-    """When a change is done and its answer is still to come, the worker dies."""
-    stack.wait_for(lambda: connect.holding(cluster) == 1, what="the change")
+def kill_worker_during_change(stack: Stack, connect: StandIn, cluster: str) -> None:
+    """Kill the worker after Connect made the change and before it sent the response."""
+    stack.wait_for(lambda: connect.held_requests(cluster) == 1, what="the change")
     killed = stack.kill("worker", signal.SIGKILL)
     connect.release(cluster)
     connect.faults(cluster)
     stack.wait_restart("worker", killed)
 
 
-def test_change_that_was_made_before_the_keeper_died_is_found_made(
+def test_retry_does_not_repeat_a_change_made_before_the_worker_was_killed(
     stack: Stack, connect: StandIn
 ) -> None:
-    connect.seed("a", ["found"])
+    connect.seed("a", ["changed"])
     connect.faults("a", {"method": "PATCH", "path": "/config$", "what": "hold", "times": 1})
-    batch_id, task_id = submit(stack, "cdc_change_config", "found", {"replicas": 3})
-    kill_in_the_middle(stack, connect, "a")
+    batch_id, task_id = submit(stack, "cdc_change_config", "changed", {"replicas": 3})
+    kill_worker_during_change(stack, connect, "a")
     assert stack.wait_batch(batch_id)["status"] == "success"
     task = stack.call("task.show", task_id=task_id)
     assert (task["deaths"], [each["cause"] for each in task["attempts"]]) == (1, ["died"])
-    assert connect.configs("a")["found"]["tasks.max"] == "3"
-    assert connect.done("a", "PATCH", "/config")["found"] == 1
+    assert connect.configs("a")["changed"]["tasks.max"] == "3"
+    assert connect.executed_changes("a", "PATCH", "/config")["changed"] == 1
     assert task["target_param"]["before_update"]["config"] == {"tasks.max": "1"}
 
 
@@ -133,7 +133,7 @@ PANAMA = {
     "start_at": {"file": "mysql-bin.000003", "pos": 4, "gtids": f"{SOURCE}:1-77"},
 }  # fmt: skip
 
-MIDDLES = [
+INTERRUPTED_CHANGES = [
     ("cdc_job_start", {}, "a", "PUT", "/resume$"),
     ("cdc_job_stop", {}, "a", "PUT", "/stop$"),
     ("cdc_change_config", {"set": {"max.batch.size": "7"}}, "a", "PATCH", "/config$"),
@@ -147,10 +147,13 @@ MIDDLES = [
 
 @pytest.mark.parametrize(
     ("type_", "param", "cluster", "method", "path"),
-    MIDDLES,
-    ids=[f"{each[0]}-{each[3]}{each[4].rstrip('$')}".replace("/", "_") for each in MIDDLES],
+    INTERRUPTED_CHANGES,
+    ids=[
+        f"{each[0]}-{each[3]}{each[4].rstrip('$')}".replace("/", "_")
+        for each in INTERRUPTED_CHANGES
+    ],
 )
-def test_worker_dies_in_the_middle(
+def test_operation_and_rollback_survive_a_worker_kill(
     stack: Stack, connect: StandIn, type_: str, param: Any, cluster: str, method: str, path: str,
 ) -> None:  # fmt: skip
     name = f"{type_}-{method}"
@@ -164,10 +167,10 @@ def test_worker_dies_in_the_middle(
 
     connect.faults(cluster, {"method": method, "path": path, "what": "hold", "times": 1})
     batch_id, task_id = submit(stack, type_, name, param)
-    kill_in_the_middle(stack, connect, cluster)
+    kill_worker_during_change(stack, connect, cluster)
     assert stack.wait_batch(batch_id)["status"] == "success"
     assert stack.call("task.show", task_id=task_id)["deaths"] == 1
-    check_done(connect, type_, name)
+    require_changed(connect, type_, name)
 
     stack.call("batch.rollback", batch_id=batch_id)
     assert stack.wait_batch(batch_id)["status"] == "rollback_success"
@@ -175,7 +178,7 @@ def test_worker_dies_in_the_middle(
     assert connect.state("a", name) == state
 
 
-def check_done(connect: StandIn, type_: str, name: str) -> None:
+def require_changed(connect: StandIn, type_: str, name: str) -> None:
     match type_:
         case "cdc_job_start":
             assert connect.state("a", name) == "RUNNING"
@@ -184,17 +187,17 @@ def check_done(connect: StandIn, type_: str, name: str) -> None:
         case "cdc_change_config":
             assert connect.configs("a")[name]["max.batch.size"] == "7"
         case "cdc_reset_gtid":
-            assert connect.done("a", "PATCH", "/offsets")[name] == 1
+            assert connect.executed_changes("a", "PATCH", "/offsets")[name] == 1
             (offset,) = [
                 each["offset"] for each in connect.offsets("a", name)
                 if "server" in each["partition"]
             ]  # fmt: skip
-            assert int(offset["gtids"].rpartition("-")[2]) < 1000, "it was at 1000"
+            assert int(offset["gtids"].rpartition("-")[2]) < 1000, "the offset was 1000 before"
         case "cdc_switch_az" | "cdc_switch_run_system":
-            there = "b" if type_ == "cdc_switch_az" else "vm"
+            moved_to = "b" if type_ == "cdc_switch_az" else "vm"
             assert name not in connect.configs("a")
-            assert connect.state(there, name) == "RUNNING"
-            assert connect.configs(there)[name]["database.password"] == f"plain-secret-of-{name}"
+            assert connect.state(moved_to, name) == "RUNNING"
+            assert connect.configs(moved_to)[name]["database.password"] == f"plain-secret-of-{name}"
         case "panama_migrate_to_cdc":
             assert connect.state("a", name) == "RUNNING"
             assert connect.configs("a")[name]["snapshot.mode"] == "recovery"

@@ -28,12 +28,12 @@ from protocol.messages import (
     RequestKind,
     Trigger,
 )
-from tests.process.runner_harness import due
+from tests.process.runner_harness import due_task
 
 M = TypeVar("M", bound=Message)
 
 MILLISECONDS = 20_000
-DUE, OTHER = due(1, "work"), due(2, "other")
+DUE, OTHER = due_task(1, "work"), due_task(2, "other")
 
 
 class PlayedPeer:

@@ -10,7 +10,7 @@ import pytest
 from tests.stack import Stack
 from tests.standin import StandIn
 
-PLAIN = """
+HANDLERS = """
 import time
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def connect() -> Iterator[StandIn]:
 @pytest.fixture(scope="module")
 def stack(connect: StandIn) -> Iterator[Stack]:
     settings = connect.settings()
-    with Stack(workers=1, handlers=PLAIN, connect=settings, kill_grace=0.5) as started:
+    with Stack(workers=1, handlers=HANDLERS, connect=settings, kill_grace=0.5) as started:
         yield started
 
 
@@ -63,7 +63,7 @@ def targets(stack: Stack, *lines: object) -> str:
     return str(path)
 
 
-def untouched(stack: Stack) -> bool:
+def nothing_changed(stack: Stack) -> bool:
     return not (stack.home / "changed").exists() and not stack.call("batch.list")["batches"]
 
 
@@ -72,7 +72,7 @@ def test_connectors_are_read_and_not_changed(stack: Stack, connect: StandIn) -> 
     connect.seed("a", names)
     before = connect.configs("a")
     lines = [{"target_id": name} for name in names]
-    lines[1]["target_id"] = "nobody"
+    lines[1]["target_id"] = "missing"
     done = stack.run(
         "batch", "submit", "d", "--type", "cdc_change_config", "--az", "az-a", "--dry-run",
         "--targets", targets(stack, *lines), "--json",
@@ -82,16 +82,16 @@ def test_connectors_are_read_and_not_changed(stack: Stack, connect: StandIn) -> 
     found = json.loads(done.stdout)
     assert (found["tasks"], found["type"], found["target_type"]) == (8, "cdc_change_config", "cdc")
     assert [each["target_id"] for each in found["targets"]] == [
-        "dry-0", "nobody", "dry-2", "dry-3", "dry-4",
+        "dry-0", "missing", "dry-2", "dry-3", "dry-4",
     ]  # fmt: skip
     first, missing, *_ = found["targets"]
     assert first["before"] == {"state": "RUNNING", "config": {"tasks.max": "1"}}
     assert first["after"] == {"config": {"tasks.max": "2"}}
     assert (first["finished"], first["error"]) == (False, None)
-    assert "no connector nobody in Connect cluster a" in missing["error"]
+    assert "no connector missing in Connect cluster a" in missing["error"]
     assert connect.configs("a") == before
-    assert not connect.done("a", "PATCH", "/config")
-    assert untouched(stack)
+    assert not connect.executed_changes("a", "PATCH", "/config")
+    assert nothing_changed(stack)
 
 
 def test_the_text_output_shows_before_and_after(stack: Stack) -> None:
@@ -110,7 +110,7 @@ def test_the_text_output_shows_before_and_after(stack: Stack) -> None:
         '  after   {"level":3}',
         "  already done; the handler would change nothing",
     ]
-    assert untouched(stack)
+    assert nothing_changed(stack)
 
 
 def test_an_error_of_the_handler_is_shown(stack: Stack) -> None:
@@ -128,7 +128,7 @@ def test_a_handler_without_build_param_is_only_checked(stack: Stack) -> None:
         "dry_run": True, "tasks": 7000, "type": "lamp.blink", "target_type": "lamp.blink",
         "captures": False, "targets": [],
     }  # fmt: skip
-    assert untouched(stack)
+    assert nothing_changed(stack)
 
 
 def test_every_target_is_checked_and_an_invalid_one_named(stack: Stack) -> None:

@@ -1,4 +1,4 @@
-"""Jobs from the outside: definitions in, runs and calls out, whoever dies in between."""
+"""Jobs on a running node: policies, catch-up, the CLI, and a ticker that is killed."""
 
 import json
 import signal
@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.process.job_stack import FAR, JobStack, Service, at, seconds_of, wait_until
+from tests.process.job_stack import ONCE_A_YEAR, JobStack, Service, at, seconds_of, wait_until
 
 JOBS = 8
-"""Of each kind, all firing each second, when the ticker dies."""
+"""Jobs of each kind, all firing every second, when the ticker is killed."""
 
 
-# --- each branch of a firing ---------------------------------------------------------------------
+# --- firing policies -----------------------------------------------------------------------------
 
 
-def test_every_policy_from_the_outside(stack: JobStack) -> None:
-    """All of them at once, each second, against runs that end when the test says so."""
+def test_every_firing_policy_on_a_running_node(stack: JobStack) -> None:
+    """All policies at the same time, firing every second; a gate file decides when runs end."""
     gated: dict[str, Any] = {"type": "w.gate", "param": {"gate": "open"}}
     one = {"max_concurrency": 1}
     jobs: dict[str, dict[str, Any]] = {
@@ -55,7 +55,7 @@ def test_every_policy_from_the_outside(stack: JobStack) -> None:
     stack.wait_runs("overlap-skip", 2, "success")
     stack.call("job.disable", job="cancel-prev")
     stack.open_gate("late")
-    runs = {name: stack.settled(name) for name in ids}
+    runs = {name: stack.wait_settled(name) for name in ids}
     begun = Counter(note.task_id for note in stack.notes(word="begin"))
 
     for name, found in runs.items():
@@ -84,17 +84,19 @@ def test_every_policy_from_the_outside(stack: JobStack) -> None:
     assert len(running["queue"]) == 1
     spans = spans_of(stack, ids["queue"])
     assert len(spans) >= 4
-    assert not overlapping(spans), "never two of the queue at once"
+    assert not overlapping(spans), "queued runs overlap"
     order = [run["id"] for run in runs["queue"]]
-    assert [task_id for _, _, task_id in spans] == [i for i in order if begun[i]], "in their order"
+    assert [task_id for _, _, task_id in spans] == [i for i in order if begun[i]], (
+        "queued runs start in order"
+    )
 
     replaced = spans_of(stack, ids["cancel-prev"])
     assert len(replaced) >= 2
-    assert not overlapping(replaced), "the new run starts when the old one has really ended"
+    assert not overlapping(replaced), "a replaced run ends before the new one starts"
     assert {run["status"] for run in runs["cancel-prev"][:-1]} == {"cancel"}
 
-    # A firing knows of the failure before it only if that run has ended by then, which on a busy
-    # machine may take more than the second between them: so not every firing makes a step.
+    # A firing counts the failure before it only if that run has ended by then. On a busy machine
+    # that may take more than the second between them, so not every firing increments the number.
     numbers = [(run["status"], run["run_attempt"]) for run in runs["fail-skip"]]
     triples = list(zip(numbers, numbers[1:], numbers[2:], strict=False))
     assert (("fail", 1), ("skipped", 2), ("fail", 3)) in triples
@@ -109,7 +111,7 @@ def test_every_policy_from_the_outside(stack: JobStack) -> None:
 
 
 def spans_of(stack: JobStack, job_id: int) -> list[tuple[int, int, int]]:
-    """From when to when each run of a job really ran, in order."""
+    """The start, end and id of each run of a job as recorded by its handler, in order."""
     ends = {note.task_id: note.at for note in stack.notes(job_id, "end")}
     return sorted((n.at, ends[n.task_id], n.task_id) for n in stack.notes(job_id, "begin"))
 
@@ -118,42 +120,42 @@ def overlapping(spans: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     return [(one, two) for (_, end, one), (start, _, two) in pairwise(spans) if start < end]
 
 
-def test_plain_firings_are_ready_ahead_of_their_time(stack: JobStack) -> None:
+def test_plain_firings_are_queued_before_they_are_due(stack: JobStack) -> None:
     job_id = stack.job("ahead", type="w.tick")
 
     def held_ready() -> bool:
         waiting = stack.call("task.list", type="w.tick", status=["pending"])["tasks"]
         return any(one["job_id"] == job_id and at(one, "due_at") > time.time() for one in waiting)
 
-    stack.wait_for(held_ready, what="a firing that is let through before its time")
+    stack.wait_for(held_ready, what="a firing that is pending before it is due")
     for run in stack.wait_runs(job_id, 3, "success"):
-        assert at(run, "started_at") >= at(run), "ready before its time, and started after it"
-    stack.settled(job_id)
+        assert at(run, "started_at") >= at(run), "a run started before it was due"
+    stack.wait_settled(job_id)
 
 
-def test_a_fixed_delay_follows_each_end(stack: JobStack) -> None:
+def test_fixed_delay_is_counted_from_the_end_of_a_run(stack: JobStack) -> None:
     job_id = stack.job("after", cron_expr="@after 1s", type="w.fail")
     found = stack.wait_runs(job_id, 3, "fail")
     for earlier, later in pairwise(found):
         assert at(later) == pytest.approx(at(earlier, "finished_at") + 1, abs=0.001)
         assert at(later, "started_at") >= at(later)
-    stack.settled(job_id)
+    stack.wait_settled(job_id)
 
 
-def test_retries_are_inside_a_run_and_some_errors_have_none(stack: JobStack) -> None:
+def test_failed_run_is_retried_unless_it_raises_no_retry(stack: JobStack) -> None:
     policy = {"max_attempts": 3, "delay": 0.05, "jitter": 0}
-    stack.job("tries", cron_expr=FAR, type="w.fail", retry_policy_json=policy)
-    stack.job("never", cron_expr=FAR, type="w.never")
+    stack.job("tries", cron_expr=ONCE_A_YEAR, type="w.fail", retry_policy_json=policy)
+    stack.job("never", cron_expr=ONCE_A_YEAR, type="w.never")
     tried = stack.call("job.trigger", job="tries")["task_id"]
     never = stack.call("job.trigger", job="never")["task_id"]
     shown = stack.wait_task(tried, "fail")
     assert (shown["attempt"], shown["run_attempt"], len(shown["attempts"])) == (3, 1, 3)
     shown = stack.wait_task(never, "fail")
-    assert shown["attempt"] == 1, "its handler retries five times, but not this"
+    assert shown["attempt"] == 1, "NoRetry overrides the handler's five retries"
     assert "there is no such account" in shown["info"]
 
 
-def test_a_disabled_job_starts_nothing_more(stack: JobStack) -> None:
+def test_disabled_job_starts_no_further_run(stack: JobStack) -> None:
     stack.job("clock", type="w.tick")
     job_id = stack.job("stopped", type="w.tick", overlap_action="SKIP")
     stack.wait_runs(job_id, 2, "success")
@@ -166,10 +168,10 @@ def test_a_disabled_job_starts_nothing_more(stack: JobStack) -> None:
     )
     assert {run["id"] for run in stack.runs(job_id)} == set(before)
     assert all(note.at / 1e6 <= disabled + 0.5 for note in stack.notes(job_id, "begin"))
-    stack.settled("clock")
+    stack.wait_settled("clock")
 
 
-def test_a_change_holds_for_the_very_next_firing(stack: JobStack) -> None:
+def test_update_applies_to_the_next_firing(stack: JobStack) -> None:
     job_id = stack.job("changes", type="w.tick", param={"v": 1})
     stack.wait_runs(job_id, 1, "success")
     stack.call("job.update", job="changes", param={"v": 2})
@@ -178,7 +180,7 @@ def test_a_change_holds_for_the_very_next_firing(stack: JobStack) -> None:
         lambda: any(at(run) > changed for run in stack.runs(job_id, "success")),
         what="a firing after the change",
     )
-    for run in stack.settled(job_id):
+    for run in stack.wait_settled(job_id):
         if run["status"] == "success" and at(run) > changed:
             assert stack.task(run["id"])["result"] == {"v": 2}
     assert len(set(seconds_of(stack.runs(job_id)))) == len(stack.runs(job_id))
@@ -215,7 +217,7 @@ def test_jobs_from_the_command_line(stack: JobStack, service: Service, tmp_path:
     assert (stale.returncode, stale.stderr.count("\n")) == (5, 1)
     bad = stack.run("job", "create", "x", "--cron", "61 * * * *", "--type", "w.tick", check=False)
     assert bad.returncode == 2 and "minute field" in bad.stderr
-    assert stack.run("job", "show", "nobody", check=False).returncode == 4
+    assert stack.run("job", "show", "missing", check=False).returncode == 4
     fired = stack.cli("job", "trigger", "flags")
     assert fired["done"] == "runs"
     stack.wait_task(fired["task_id"], "success")
@@ -227,13 +229,13 @@ def test_jobs_from_the_command_line(stack: JobStack, service: Service, tmp_path:
     assert "from-file" not in stack.run("job", "list").stdout
 
 
-# --- the ticker dies -----------------------------------------------------------------------------
+# --- a killed ticker -----------------------------------------------------------------------------
 
 
-def test_a_ticker_that_is_killed_twice(stack: JobStack) -> None:
-    """It hangs for four seconds at a busy moment, is killed with -9, and comes back; twice.
+def test_firings_survive_two_ticker_kills(stack: JobStack) -> None:
+    """The ticker is suspended for four seconds and then killed, twice.
 
-    With FULL no second is missed and none fires twice. With NONE what was missed is recorded.
+    With FULL every second has exactly one run; with NONE and COMPACT missed seconds are recorded.
     """
     quick = {"type": "w.tick", "misfire_grace_seconds": 2}
     for n in range(JOBS):
@@ -256,7 +258,7 @@ def test_a_ticker_that_is_killed_twice(stack: JobStack) -> None:
         before = len(stack.runs("none-0", "success"))
         stack.wait_runs("none-0", before + 2, "success")
         outages.append((stopped, time.time()))
-    found = {name: stack.settled(name, deadline=40) for name in names}
+    found = {name: stack.wait_settled(name, deadline=40) for name in names}
     begun_ids = Counter(note.task_id for note in stack.notes(word="begin"))
     for name, runs in found.items():
         seconds = seconds_of(runs)
@@ -271,7 +273,7 @@ def test_a_ticker_that_is_killed_twice(stack: JobStack) -> None:
             assert not gaps, f"{name}: {gaps}"
             assert seconds_of(rows) == list(span), f"{name}: a second is missing"
         else:
-            assert len(rows) + missed == len(span), f"{name}: a second without a word"
+            assert len(rows) + missed == len(span), f"{name}: a missed second is not recorded"
             for stopped, ended in outages:
-                there = [gap for gap in gaps if stopped < at(gap) < ended]
-                assert there, f"{name}: nothing says what was missed at {stopped}"
+                recorded = [gap for gap in gaps if stopped < at(gap) < ended]
+                assert recorded, f"{name}: no misfire is recorded for the outage at {stopped}"

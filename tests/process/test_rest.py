@@ -17,8 +17,8 @@ from tests.receiver import Receiver
 from tests.stack import PROGRAM, Stack
 
 DOCS = Path(__file__).parents[2] / "docs"
-SECRET = "sesame"  # noqa: S105  # of a receiver that lives as long as a test
-MOST_MB = 100
+SECRET = "sesame"  # noqa: S105  # of the test's own receiver
+MAX_MEMORY_MB = 100
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -45,9 +45,9 @@ def stack(receiver: Receiver) -> Iterator[Stack]:
         yield stack
 
 
-def test_the_documented_requests_work(stack: Stack) -> None:
+def test_documented_requests_work(stack: Stack) -> None:
     if shutil.which("curl") is None:
-        pytest.skip("there is no curl")
+        pytest.skip("curl is not installed")
     requests, tokens, trail = blocks("reference/rest.md", "sh")
     script = requests.replace("127.0.0.1:8127", f"127.0.0.1:{stack.http_port}")
     script = script.replace("var/api_token", str(stack.run_path / "api_token"))
@@ -60,29 +60,29 @@ def test_the_documented_requests_work(stack: Stack) -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert '"batch.submit"' in done.stdout, "it is in the audit trail"
+    assert '"batch.submit"' in done.stdout, "the audit trail has the change"
     gateway = stack.processes()["gateway"][0]
-    assert procfs.memory_mb(gateway) < MOST_MB
+    assert procfs.memory_mb(gateway) < MAX_MEMORY_MB
 
 
-def test_an_alarm_reaches_its_receiver_with_a_valid_signature(
-    stack: Stack, receiver: Receiver
-) -> None:
+def test_alarm_is_delivered_with_a_valid_signature(stack: Stack, receiver: Receiver) -> None:
     known: dict[str, Any] = {}
     (example,) = blocks("how-to/alarms.md", "python")
     exec(example, known)  # noqa: S102  # our own document
-    batch_id = stack.call("batch.submit", batch_name="told", type="demo.noop", count=3)["batch_id"]
-    stack.wait_for(lambda: len(receiver.of("batch_id", batch_id)) >= 1, what="the alarm")
-    assert len(receiver.told) >= 3, "it was delivered until it was accepted"
-    for headers, body in receiver.told:
+    batch_id = stack.call("batch.submit", batch_name="alarm", type="demo.noop", count=3)["batch_id"]
+    stack.wait_for(lambda: len(receiver.matching("batch_id", batch_id)) >= 1, what="the alarm")
+    assert len(receiver.deliveries) >= 3, "it was delivered until it was accepted"
+    for headers, body in receiver.deliveries:
         assert known["is_genuine"](headers, body, SECRET.encode())
         assert not known["is_genuine"](headers, body + b" ", SECRET.encode())
-    (told,) = {headers["webhook-id"] for headers, _ in receiver.of("batch_id", batch_id)}
-    message = json.loads(receiver.of("batch_id", batch_id)[-1].body)
-    assert message["id"] == told and message["data"]["status"] == "success"
+    (message_id,) = {
+        headers["webhook-id"] for headers, _ in receiver.matching("batch_id", batch_id)
+    }
+    message = json.loads(receiver.matching("batch_id", batch_id)[-1].body)
+    assert message["id"] == message_id and message["data"]["status"] == "success"
 
 
-def test_up_without_the_secret_of_a_webhook_is_refused(stack: Stack) -> None:
+def test_up_without_a_webhook_secret_is_refused(stack: Stack) -> None:
     idle = Stack(webhooks=stack.environment["DRUMLINE_WEBHOOKS"])
     try:
         refused = idle.run("up", "--detach", check=False)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.runner_harness import PATIENCE, dead
+from tests.process.runner_harness import TIMEOUT_SECONDS, is_dead
 
 
-def wait_for(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = TIMEOUT_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to that in time"
@@ -29,12 +29,12 @@ from pathlib import Path
 from actors.event_loop import EventLoop
 from actors.worker.runner_process import RunnerProcess
 from drumline.system import processes
-from tests.process.runner_harness import HANDLERS, due
+from tests.process.runner_harness import HANDLERS, due_task
 
 processes.become_subreaper()
 loop = EventLoop()
 def received(frame):
-    runner.sync.send_tasks([due(1, sys.argv[2], sys.argv[3])])
+    runner.sync.send_tasks([due_task(1, sys.argv[2], sys.argv[3])])
     loop.call_every(0.005, tell)
 told = False
 def tell():
@@ -74,20 +74,20 @@ def parent() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.mark.parametrize("name", ["forever", "c_loop"])
-def test_a_runner_dies_with_its_keeper(
+def test_runner_is_killed_when_its_keeper_dies(
     parent: Callable[..., subprocess.Popen[str]], tmp_path: Path, name: str
 ) -> None:
     keeper = parent(str(tmp_path / "box"), name, "")
     assert keeper.stdout is not None
     runner = int(keeper.stdout.readline())
     keeper.send_signal(signal.SIGKILL)
-    wait_for(lambda: dead(runner), 5)
+    wait_for(lambda: is_dead(runner), 5)
 
 
-def test_a_daemon_that_threw_away_its_environment_dies_too(
+def test_daemon_without_the_run_environment_is_killed_too(
     parent: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    """No mark, no group, no parent: it is found because orphans come to their keeper."""
+    """It has no mark, process group or parent, and is found because the keeper adopts orphans."""
     pidfile = tmp_path / "pid"
     keeper = parent(str(tmp_path / "box"), "starts_daemon", str(pidfile))
     assert keeper.stdin is not None
@@ -97,11 +97,11 @@ def test_a_daemon_that_threw_away_its_environment_dies_too(
     daemon = int(pidfile.read_text())
     try:
         wait_for(lambda: os.getpgid(daemon) == daemon)
-        assert not dead(daemon)
+        assert not is_dead(daemon)
         keeper.stdin.write("k")
         keeper.stdin.flush()
         assert keeper.stdout.readline() == "killed\n"
-        assert dead(daemon)
+        assert is_dead(daemon)
     finally:
         with suppress(ProcessLookupError):
             os.kill(daemon, signal.SIGKILL)

@@ -48,14 +48,14 @@ def test_a_failure_has_the_output_of_the_command(stack: Stack) -> None:
     assert "Traceback" not in task["info"]
 
 
-@pytest.mark.parametrize("manner", ["", "trap '' TERM; "], ids=["plain", "ignores TERM"])
-def test_a_timeout_kills_the_whole_command(stack: Stack, tmp_path: Path, manner: str) -> None:
-    """Its children, and those that started their own session."""
+@pytest.mark.parametrize("trap", ["", "trap '' TERM; "], ids=["plain", "ignores TERM"])
+def test_a_timeout_kills_the_whole_command(stack: Stack, tmp_path: Path, trap: str) -> None:
+    """The shell, its child, and a child in its own session."""
     pids = [tmp_path / name for name in ("shell", "child", "daemon")]
     shell, child, daemon = pids
     script = (
-        f"{manner}echo $$ >{shell}; (sleep 600 & echo $! >{child}; wait) & "
-        f"setsid sh -c '{manner and 'trap : TERM; '}echo $$ >{daemon}; exec sleep 600' & wait"
+        f"{trap}echo $$ >{shell}; (sleep 600 & echo $! >{child}; wait) & "
+        f"setsid sh -c '{trap and 'trap : TERM; '}echo $$ >{daemon}; exec sleep 600' & wait"
     )
     task_id = stack.call(
         "task.schedule", type="shell", timeout=2, param={"command": script, "shell": True}

@@ -14,7 +14,7 @@ from typing import Any
 
 from drumline.domain.sweeps.rate import window_size
 from tests.mariadb import fresh_database
-from tests.process.sweep_stack import LONG, OVER, SweepStack
+from tests.process.sweep_stack import FINAL, LONG, SweepStack
 
 
 def test_no_index_is_skipped_when_processes_are_killed(tmp_path: Path) -> None:
@@ -35,23 +35,23 @@ def test_no_index_is_skipped_when_processes_are_killed(tmp_path: Path) -> None:
         chance.shuffle(kills)
         for kill in kills:
             stack.wait_done("survivor", starts[-1] + 1, deadline=60)
-            time.sleep(chance.uniform(0, 0.5))  # a random moment is what is asked for
+            time.sleep(chance.uniform(0, 0.5))  # the kill comes at a random time
             before = stack.sweep("survivor")["done"]
             assert before >= starts[-1], "the checkpoint never moves back"
             _kill(stack, kill)
-            handled = 1 + max(marks.rfind(bytes([n])) for n in range(1, 12))
+            processed = 1 + max(marks.rfind(bytes([n])) for n in range(1, 12))
             again = stack.sweep("survivor")["done"]
             assert again >= before
-            assert handled <= again + window, "no item starts beyond the stored start + window"
+            assert processed <= again + window, "no item starts beyond the stored start + window"
             starts.append(again)
-        finished = stack.wait_state("survivor", *OVER, deadline=90)
+        finished = stack.wait_state("survivor", *FINAL, deadline=90)
         assert (finished["state"], finished["errors"]) == ("finished", 0)
-        assert marks[:].count(b"\0") == 0, "every index was handled"
+        assert marks[:].count(b"\0") == 0, "an index was not processed"
         assert sum(marks[:]) - total <= window * len(kills)
 
 
 def _kill(stack: SweepStack, what: str) -> None:
-    """Kill with SIGKILL and wait for the end."""
+    """Kill a process of the sweep, or the whole node and start it again."""
     if what != "node":
         (task_id,) = [part["task_id"] for part in stack.sweep("survivor")["parts"]]
         keeper = stack.call("task.show", task_id=task_id)["owner"]
@@ -71,10 +71,10 @@ def _kill_node(stack: SweepStack) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    stack.wait_for(lambda: not stack.processes() or None, 10, "all to be dead")
+    stack.wait_for(lambda: not stack.processes() or None, 10, "the end of all processes")
 
 
-def test_partitions_spread_over_nodes_and_move_when_a_node_dies(
+def test_partitions_are_distributed_over_nodes_and_move_when_a_node_dies(
     mariadb_server_url: str, tmp_path: Path
 ) -> None:
     settings: dict[str, object] = {
@@ -93,15 +93,19 @@ def test_partitions_spread_over_nodes_and_move_when_a_node_dies(
             tasks = [part["task_id"] for part in two.sweep("wide")["parts"] if part["running"]]
             keepers = [two.call("task.show", task_id=task_id)["keeper"] for task_id in tasks]
             workers = two.call("worker.list")["workers"]
-            homes = {worker["keeper"]: worker["node"] for worker in workers}
-            return Counter(homes.get(keeper, "") for keeper in keepers)
+            node_of = {worker["keeper"]: worker["node"] for worker in workers}
+            return Counter(node_of.get(keeper, "") for keeper in keepers)
 
-        two.wait_for(lambda: nodes() == {"one": 2, "two": 2} or None, what="two on each node")
+        two.wait_for(
+            lambda: nodes() == {"one": 2, "two": 2} or None, what="two partitions on each node"
+        )
         before = two.wait_done("wide", 400)["done"]
         _kill_node(one)
-        two.wait_for(lambda: nodes() == {"two": 3} or None, 20, "as many as a node may run")
+        two.wait_for(
+            lambda: nodes() == {"two": 3} or None, 20, "three partitions on the remaining node"
+        )
         assert two.sweep("wide")["done"] >= before
-        finished = two.wait_state("wide", *OVER, deadline=60)
+        finished = two.wait_state("wide", *FINAL, deadline=60)
         assert (finished["state"], finished["errors"]) == ("finished", 0)
         marks = two.marks("wide")[:]
         assert marks.count(b"\0") == 0

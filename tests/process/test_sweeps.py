@@ -1,4 +1,4 @@
-"""Sweeps in a whole stack: every index is processed, at the rate, until a stop.
+"""Sweeps on a running node: every index is processed, at the set rate, until a stop.
 
 The long forms (10,000,000 indexes, a minute of rate) run with DRUMLINE_LONG_TESTS=1.
 """
@@ -15,7 +15,7 @@ from drumline.client.control import Control
 from drumline.errors import Conflict, DrumlineError
 from drumline.system import procfs
 from tests.mariadb import fresh_database
-from tests.process.sweep_stack import LONG, OVER, SweepStack
+from tests.process.sweep_stack import FINAL, LONG, SweepStack
 
 
 @pytest.fixture(scope="module", params=["sqlite", "mariadb"])
@@ -38,7 +38,7 @@ def stack(
 # --- every index ---------------------------------------------------------------------------------
 
 
-def test_every_index_is_handled_exactly_once_in_flat_memory(stack: SweepStack) -> None:
+def test_every_index_is_processed_once_in_constant_memory(stack: SweepStack) -> None:
     total = 10_000_000 if LONG else 1_000_000
     stack.create("once", "w.mark", total)
     memory = []
@@ -46,7 +46,7 @@ def test_every_index_is_handled_exactly_once_in_flat_memory(stack: SweepStack) -
         memory.append(max(map(procfs.own_memory_mb, stack.processes()["runner"])))
     assert stack.sweep("once")["state"] == "finished"
     assert stack.marks("once")[:].count(b"\1") == total
-    # The witness itself is mapped into the runner: a byte for each index.
+    # The runner maps the file in which it records the indexes: one byte for each.
     assert max(memory) - min(memory) < total / 2**20 + 12, memory
 
 
@@ -69,7 +69,7 @@ def test_ten_billion_items_start_stop_and_resume(stack: SweepStack) -> None:
 @pytest.mark.parametrize(
     ("type", "parallel", "total"), [("w.slow", 8, 200), ("w.loop", 50, 1500), ("w.mark", 3, 50_000)]
 )
-def test_items_run_in_parallel_and_a_stop_repeats_none(
+def test_restart_after_a_stop_repeats_no_parallel_item(
     stack: SweepStack, type: str, parallel: int, total: int
 ) -> None:
     name = f"parallel-{type}"
@@ -78,9 +78,11 @@ def test_items_run_in_parallel_and_a_stop_repeats_none(
     stack.call("sweep.stop", sweep=name)
     stopped = stack.wait_state(name, "stopped", deadline=3)
     assert 0 < stopped["done"] < total
-    assert stack.marks(name)[:].count(b"\1") == stopped["done"], "what was begun is done"
+    assert stack.marks(name)[:].count(b"\1") == stopped["done"], (
+        "the stop waits for items that have started"
+    )
     stack.call("sweep.start", sweep=name)
-    assert stack.wait_state(name, *OVER)["state"] == "finished"
+    assert stack.wait_state(name, *FINAL)["state"] == "finished"
     assert stack.marks(name)[:].count(b"\1") == total
 
 
@@ -101,10 +103,10 @@ def test_sweeps_leave_a_worker_to_other_tasks(stack: SweepStack) -> None:
         stack.create(f"crowd-{n}", "w.slow", 1_000_000)
     stack.wait_for(
         lambda: sum(stack.sweep(f"crowd-{n}")["running"] for n in range(6)) == 3,
-        what="three of them to run",
+        what="three running partitions",
     )
-    stack.kill("dispatcher")  # it must not forget how many there are
-    done = stack.wait_for(lambda: _batch(stack), 30, "a batch beside them")
+    stack.kill("dispatcher")  # the new dispatcher must count the running partitions
+    done = stack.wait_for(lambda: _batch(stack), 30, "a finished batch")
     assert done["status"] == "success"
     assert sum(stack.sweep(f"crowd-{n}")["running"] for n in range(6)) == 3
     for n in range(6):
@@ -115,7 +117,7 @@ def test_sweeps_leave_a_worker_to_other_tasks(stack: SweepStack) -> None:
 
 def _batch(stack: SweepStack) -> dict[str, Any] | None:
     try:
-        made = stack.call("batch.submit", batch_name="beside", type="demo.noop", count=100)
+        made = stack.call("batch.submit", batch_name="other", type="demo.noop", count=100)
     except DrumlineError:
         return None
     return stack.wait_batch(made["batch_id"])
@@ -124,7 +126,7 @@ def _batch(stack: SweepStack) -> dict[str, Any] | None:
 # --- rate ----------------------------------------------------------------------------------------
 
 
-def test_the_rate_holds_and_can_be_changed_while_running(stack: SweepStack) -> None:
+def test_rate_is_kept_and_can_be_changed_while_running(stack: SweepStack) -> None:
     seconds = 60 if LONG else 5
     stack.create("rated", "w.note", 10**9, rate=500)
     stack.wait_for(lambda: len(stack.notes("rated")) > 100)
@@ -142,7 +144,7 @@ def test_the_rate_holds_and_can_be_changed_while_running(stack: SweepStack) -> N
 
 
 def _times(stack: SweepStack, name: str, seconds: float) -> list[float]:
-    """The times at which items run in the next seconds."""
+    """The times of the items that run in the next seconds."""
     began = time.time()
     stack.wait_for(lambda: time.time() > began + seconds + 0.1, seconds + 10, "time to pass")
     return [at for at in _all_times(stack, name) if began <= at < began + seconds]
@@ -155,10 +157,10 @@ def _all_times(stack: SweepStack, name: str) -> list[float]:
 # --- errors --------------------------------------------------------------------------------------
 
 
-def test_the_error_budget_stops_a_sweep_at_the_right_item(stack: SweepStack) -> None:
+def test_error_budget_stops_a_sweep_at_the_item_that_spends_it(stack: SweepStack) -> None:
     (stack.folder / "fixed").unlink(missing_ok=True)
     stack.create("budget", "w.thousandth", 20_000, errors=10)
-    stopped = stack.wait_state("budget", *OVER)
+    stopped = stack.wait_state("budget", *FINAL)
     assert stopped["state"] == "stopped"
     assert "error budget of 10 is spent" in stopped["reason"]
     assert (stopped["done"], stopped["errors"]) == (10_000, 10)
@@ -168,51 +170,51 @@ def test_the_error_budget_stops_a_sweep_at_the_right_item(stack: SweepStack) -> 
     assert [line["message"] for line in lines] == ["failed: RuntimeError: it is a thousandth"]
     (stack.folder / "fixed").touch()
     stack.call("sweep.start", sweep="budget")
-    finished = stack.wait_state("budget", *OVER)
+    finished = stack.wait_state("budget", *FINAL)
     assert (finished["state"], finished["errors"]) == ("finished", 10)
     assert stack.marks("budget")[10_000:] == b"\1" * 10_000
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_an_item_that_hangs_fails_alone(stack: SweepStack, parallel: int) -> None:
-    """One that can be interrupted, and one for which the runner is killed."""
+def test_hanging_item_fails_without_stopping_the_sweep(stack: SweepStack, parallel: int) -> None:
+    """One item can be interrupted; for the other the runner is killed."""
     name = f"stuck-{parallel}"
     stack.create(name, "w.stuck", 20, parallel=parallel)
-    finished = stack.wait_state(name, *OVER, deadline=40)
+    finished = stack.wait_state(name, *FINAL, deadline=40)
     assert (finished["state"], finished["errors"]) == ("finished", 2)
     failed = stack.call("sweep.failed", sweep=name)["failed"]
     assert [one["index"] for one in failed] == [3, 5]
     handled = [int(note[1]) for note in stack.notes(name)]
     assert set(handled) == set(range(20))
-    assert handled.count(5) == 1, "what cannot be stopped is not begun again"
+    assert handled.count(5) == 1, "an item whose runner was killed is not repeated"
 
 
 def test_an_item_that_kills_its_runner_stops_the_sweep(stack: SweepStack) -> None:
     stack.create("deadly", "w.die", 100)
-    stopped = stack.wait_state("deadly", *OVER, deadline=60)
+    stopped = stack.wait_state("deadly", *FINAL, deadline=60)
     assert stopped["state"] == "stopped"
     assert "quarantined" in stopped["reason"]
     assert stopped["done"] <= 50
     assert max(int(note[1]) for note in stack.notes("deadly")) == 50
 
 
-# --- the handler's own words ---------------------------------------------------------------------
+# --- handlers and hooks --------------------------------------------------------------------------
 
 
 def test_a_handler_stops_its_sweep_and_keeps_its_extra_data(stack: SweepStack) -> None:
     (stack.folder / "go-on").unlink(missing_ok=True)
     stack.create("serial", "w.serial", 1000, parallel=1)
-    stopped = stack.wait_state("serial", *OVER)
+    stopped = stack.wait_state("serial", *FINAL)
     assert (stopped["state"], stopped["reason"]) == ("stopped", "that is enough")
     assert (stopped["done"], stopped["extra"]) == (701, {"sum": sum(range(701))})
     (stack.folder / "go-on").touch()
     stack.call("sweep.start", sweep="serial")
-    finished = stack.wait_state("serial", *OVER)
+    finished = stack.wait_state("serial", *FINAL)
     assert (finished["state"], finished["extra"]) == ("finished", {"sum": sum(range(1000))})
     lines = stack.call("sweep.log", sweep="serial")["lines"]
     assert [line["index"] for line in lines] == list(range(900, -1, -100))
     stack.create("crowded", "w.serial", 10, parallel=2)
-    crowded = stack.wait_state("crowded", *OVER)
+    crowded = stack.wait_state("crowded", *FINAL)
     assert crowded["errors"] == 10
     assert "parallel 1" in stack.call("sweep.log", sweep="crowded")["lines"][0]["message"]
 
@@ -232,10 +234,10 @@ def test_hooks_refuse_delay_and_fail(stack: SweepStack) -> None:
     refused = stack.sweep("h-refused")
     assert (refused["state"], refused["reason"]) == ("failed", "not this one")
     begin("h-never", prepare="refuse")
-    never = stack.wait_state("h-never", *OVER)
+    never = stack.wait_state("h-never", *FINAL)
     assert (never["state"], never["reason"]) == ("failed", "not even prepared")
     begin("h-broken", prepare="break")
-    broken = stack.wait_state("h-broken", *OVER)
+    broken = stack.wait_state("h-broken", *FINAL)
     assert broken["state"] == "stopped" and "the service is away" in broken["reason"]
     begin("h-later", prepare="later")
     begin("h-wait", prepare="wait")
@@ -243,40 +245,42 @@ def test_hooks_refuse_delay_and_fail(stack: SweepStack) -> None:
     stack.wait_for(lambda: stack.sweep("h-wait")["hook_task_id"] is None or None)
     assert stack.sweep("h-later")["state"] == stack.sweep("h-wait")["state"] == "waiting"
     (stack.folder / "there").touch()
-    assert stack.wait_state("h-later", *OVER)["state"] == "finished"
+    assert stack.wait_state("h-later", *FINAL)["state"] == "finished"
     stack.call("sweep.update", sweep="h-broken", extra={})
     stack.call("sweep.start", sweep="h-broken")
-    assert stack.wait_state("h-broken", *OVER)["extra"] == {"fetched": 7}
+    assert stack.wait_state("h-broken", *FINAL)["extra"] == {"fetched": 7}
     stack.call("sweep.stop", sweep="h-slow")
-    assert stack.wait_state("h-slow", *OVER, deadline=5)["state"] == "stopped"
+    assert stack.wait_state("h-slow", *FINAL, deadline=5)["state"] == "stopped"
     stack.call("sweep.ready", sweep="h-wait")
-    waited = stack.wait_state("h-wait", *OVER)
-    assert (waited["state"], waited["errors"]) == ("finished", 10), "it had nothing fetched"
+    waited = stack.wait_state("h-wait", *FINAL)
+    assert (waited["state"], waited["errors"]) == ("finished", 10), (
+        "its prepare hook fetched nothing"
+    )
 
 
 # --- sources -------------------------------------------------------------------------------------
 
 
-def test_the_items_of_a_file_and_of_a_list_are_processed(stack: SweepStack, tmp_path: Path) -> None:
+def test_items_of_a_file_and_of_a_list_are_processed(stack: SweepStack, tmp_path: Path) -> None:
     file = tmp_path / "items.txt"
     file.write_text("".join(f"line-{n}\n" for n in range(5000)))
     stack.create("file", "w.note", items=str(file), partitions=2, rate=2500)
-    assert stack.wait_state("file", *OVER)["state"] == "finished"
+    assert stack.wait_state("file", *FINAL)["state"] == "finished"
     seen = sorted((int(note[1]), note[2]) for note in stack.notes("file"))
     assert seen == [(n, f"line-{n}") for n in range(5000)]
     stack.create("list", "w.note", items=["a", "b", "c"])
-    assert stack.wait_state("list", *OVER)["total"] == 3
+    assert stack.wait_state("list", *FINAL)["total"] == 3
     assert [note[1:] for note in stack.notes("list")] == [["0", "a"], ["1", "b"], ["2", "c"]]
     made = stack.call("sweep.rerun", sweep="file", first=10, end=20, name="file-again")
-    assert stack.wait_state("file-again", *OVER)["done"] == 10
+    assert stack.wait_state("file-again", *FINAL)["done"] == 10
     assert sorted(int(note[1]) for note in stack.notes("file-again")) == list(range(10, 20))
     assert made["rerun_of"] == stack.sweep("file")["id"]
     file.write_text("other\n")
     stack.call("sweep.rerun", sweep="file", first=0, end=5, name="file-changed")
-    changed = stack.wait_state("file-changed", *OVER)
+    changed = stack.wait_state("file-changed", *FINAL)
     assert changed["state"] == "stopped" and "has changed" in changed["reason"]
     stack.create("nowhere", "w.note", items=str(tmp_path / "none"))
-    nowhere = stack.wait_state("nowhere", *OVER)
+    nowhere = stack.wait_state("nowhere", *FINAL)
     assert nowhere["state"] == "stopped" and "cannot be read" in nowhere["reason"]
 
 

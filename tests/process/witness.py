@@ -1,4 +1,4 @@
-"""Handlers that write down what they did, outside of Drumline: the witness of the process tests."""
+"""Handlers that record their runs in a file, so that tests need not trust the database."""
 
 from collections import Counter
 from pathlib import Path
@@ -25,7 +25,7 @@ def short(task: Task):
 
 @handler("witness.gate")
 async def gate(task: Task):
-    """Goes on as long as its gate is closed, and is busy all the while."""
+    """Runs until its gate file exists, and keeps the event loop busy."""
     note("begin", task)
     while not (FOLDER / task.param["gate"]).exists():
         await asyncio.sleep(0.005)
@@ -44,7 +44,7 @@ def stubborn(task: Task):
             pass
 
 class Switch(Handler):
-    """Sets a value in a file, one file a target."""
+    """Sets a value in the file of its target."""
     target_type = "switch"
     types = ("switch.set",)
 
@@ -76,7 +76,7 @@ def death(task: Task):
 
 
 class Witness:
-    """What the handlers wrote down."""
+    """The record of the handlers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,19 +86,19 @@ class Witness:
         return {VARIABLE: str(self.folder)}
 
     def lines(self, word: str) -> list[list[int]]:
-        """What was noted under a word: task, attempt, fence, pid, time."""
+        """The recorded lines of one kind: task, attempt, fence, pid, time."""
         log = self.folder / "log"
         if not log.exists():
             return []
         rows = [line.split() for line in log.read_text().splitlines()]
         return [[int(part) for part in row[1:]] for row in rows if row[0] == word and len(row) == 6]
 
-    def times(self, word: str) -> Counter[int]:
-        """How often each task was noted."""
+    def counts(self, word: str) -> Counter[int]:
+        """The number of lines of one kind by task."""
         return Counter(row[0] for row in self.lines(word))
 
     def overlaps(self) -> list[int]:
-        """Tasks that ran in two processes at the same time, as far as both came to their end."""
+        """Tasks of which two runs overlap; runs without an end are not compared."""
         spans: dict[int, list[tuple[int, int]]] = {}
         begun: dict[tuple[int, int], int] = {}
         events = [("begin", row) for row in self.lines("begin")]

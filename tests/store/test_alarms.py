@@ -238,9 +238,11 @@ def test_a_delivery_is_retried_until_it_succeeds(
         event_id = tell(world)
         with Site(context_for(world.database, ops)):
             wait_until(lambda: not outbox(world), "the delivery")
-        assert [told.headers["webhook-id"] for told in receiver.told] == [event_id] * 3
+        assert [delivery.headers["webhook-id"] for delivery in receiver.deliveries] == [
+            event_id
+        ] * 3
         assert (count_of("failed"), count_of("delivered")) == (before[0] + 2, before[1] + 1)
-        for headers, body in receiver.told:
+        for headers, body in receiver.deliveries:
             at = int(headers["webhook-timestamp"])
             assert abs(at - time.time()) < 60
             right = sign_message(SECRET.encode(), event_id, at, body)
@@ -259,7 +261,7 @@ def test_an_unreachable_receiver_does_not_delay_others(
         tell(world)
         given_up = count_of("given_up")
         with Site(context_for(world.database, *both, webhook_tries=3)):
-            wait_until(lambda: receiver.told, "the other's delivery")
+            wait_until(lambda: receiver.deliveries, "the other's delivery")
             wait_until(lambda: count_of("given_up") > given_up, "its end")
             wait_until(lambda: [row.state for row in outbox(world)] == ["given_up"], "its row")
     (row,) = outbox(world)
@@ -277,7 +279,7 @@ def test_a_forbidden_address_is_not_called(world: World, listening: Callable[...
         with Site(context):
             wait_until(lambda: outbox(world)[0].state == "given_up", "the refusal")
         assert "may not be called" in not_none(outbox(world)[0].error)
-        assert receiver.told == []
+        assert receiver.deliveries == []
 
 
 @pytest.mark.usefixtures("quick")
@@ -292,11 +294,13 @@ def test_a_crash_during_delivery_repeats_it_with_the_same_id(
         with monkeypatch.context() as patch:
             patch.setattr(webhooks.WebhookDeliverer, "_write", lambda *_: None)
             with Site(context_for(world.database, ops)):
-                wait_until(lambda: receiver.told, "the first delivery")
+                wait_until(lambda: receiver.deliveries, "the first delivery")
         (row,) = outbox(world)
         assert row.due_at > world.database.now(), "the lease is still held"
         world.database.write(lambda tx: tx.execute(update(alarm).values(due_at=0)))
         with Site(context_for(world.database, ops)):
             wait_until(lambda: not outbox(world), "the second delivery")
-        assert [told.headers["webhook-id"] for told in receiver.told] == [event_id] * 2
-    assert SECRET not in str(receiver.told)
+        assert [delivery.headers["webhook-id"] for delivery in receiver.deliveries] == [
+            event_id
+        ] * 2
+    assert SECRET not in str(receiver.deliveries)

@@ -1,4 +1,4 @@
-"""A target that tasks change, handlers that note what they are asked, and a task to give them."""
+"""A target that tasks change, handlers that record their calls on it, and tasks for them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from drumline.task import Task
 
 
 class Target:
-    """Something to be changed, and all that happened to it."""
+    """A value that handlers change, and the events in order.
 
-    def __init__(self, value: Any = "old", finished: bool = False, ours: bool = True) -> None:
+    With `held=False` a commit is refused, as for a task that the keeper no longer holds.
+    """
+
+    def __init__(self, value: Any = "old", finished: bool = False, held: bool = True) -> None:
         self.value = value
         self.finished = finished
-        self.ours = ours
+        self.held = held
         self.events: list[str] = []
         self.committed: tuple[str, str] | None = None
 
     def commit(self, before: str, after: str) -> bool:
         self.events.append("commit")
-        if self.ours:
+        if self.held:
             self.committed = (before, after)
-        return self.ours
+        return self.held
 
     async def commit_async(self, before: str, after: str) -> bool:
         await asyncio.sleep(0)
@@ -59,29 +62,29 @@ class Sync(Handler):
 
 
 class Async(Handler):
-    """The same, awaited."""
+    """The same handler with async methods."""
 
     target_type = "t"
     types = ("t",)
 
     def __init__(self, target: Target) -> None:
-        self.same = Sync(target)
+        self.sync = Sync(target)
 
     async def build_param(self, task: Task) -> Any:
         await asyncio.sleep(0)
-        return self.same.build_param(task)
+        return self.sync.build_param(task)
 
     async def is_finished(self, task: Task) -> bool:
         await asyncio.sleep(0)
-        return self.same.is_finished(task)
+        return self.sync.is_finished(task)
 
     async def process(self, task: Task) -> Any:
         await asyncio.sleep(0)
-        return self.same.process(task)
+        return self.sync.process(task)
 
     async def rollback(self, task: Task) -> Any:
         await asyncio.sleep(0)
-        return self.same.rollback(task)
+        return self.sync.rollback(task)
 
 
 def new_task(

@@ -1,4 +1,4 @@
-"""Item sources made up for tests: their lines, and the chunks in which they come."""
+"""Generated item sources: their lines, and the chunks in which they are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINES = st.lists(LINE, min_size=1, max_size=60)
 
 
 def chunks_of(content: bytes, cuts: list[int]) -> Callable[[int], Iterator[bytes]]:
-    """A source that can begin anywhere and is cut at arbitrary places, also inside a character."""
+    """A source that starts at any offset, cut at the given places, even inside a character."""
 
     def source(offset: int) -> Iterator[bytes]:
         edges = sorted({offset, len(content), *(cut for cut in cuts if cut > offset)})

@@ -1,4 +1,4 @@
-"""Servers on loopback that say what a test wants, and a client that calls them."""
+"""Loopback servers with scripted responses, and a client that calls them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES: SlotValues = {
 }
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 LOOPBACK = AddressRules(allow_loopback=True)
-FOREVER = 60.0
+TEST_SECONDS = 60.0
 
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -39,12 +39,12 @@ Raw = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test, and let nothing of it hang."""
+    """Run an async test with a time limit."""
 
     @wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(FOREVER):
+            async with asyncio.timeout(TEST_SECONDS):
                 await test(*args, **kwargs)
 
         asyncio.run(bounded())
@@ -54,7 +54,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 @asynccontextmanager
 async def serving(answer: Answer) -> AsyncIterator[str]:
-    """A web server that answers every request so."""
+    """A web server that answers every request with this handler."""
     app = web.Application()
     app.router.add_route("*", "/{anything:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -67,12 +67,12 @@ async def serving(answer: Answer) -> AsyncIterator[str]:
 
 
 class RawServer:
-    """A server that says exactly what the test wants, once for each connection."""
+    """A TCP server that runs `talk` once for each connection."""
 
     def __init__(self, talk: Raw) -> None:
         self.talk = talk
         self.connections = 0
-        self.hung_up = asyncio.Event()
+        self.disconnected = asyncio.Event()
         self.port = 0
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,7 +81,7 @@ class RawServer:
             with suppress(ConnectionError):
                 await self.talk(reader, writer)
         finally:
-            self.hung_up.set()
+            self.disconnected.set()
             writer.close()
 
     @asynccontextmanager
@@ -94,8 +94,8 @@ class RawServer:
             server.close()
 
 
-def saying(*parts: bytes, then: str = "close") -> RawServer:
-    """Read a request, say these bytes, and close, reset, or wait for the other to hang up."""
+def responding_with(*parts: bytes, then: str = "close") -> RawServer:
+    """Read a request, send these bytes, then close, reset, or wait until the client disconnects."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -105,8 +105,8 @@ def saying(*parts: bytes, then: str = "close") -> RawServer:
         if then == "hang":
             await reader.read()
         if then == "reset":
-            end: socket.socket = writer.get_extra_info("socket")
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection: socket.socket = writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     return RawServer(talk)
 
@@ -134,5 +134,5 @@ async def call_once(url: str, **param: Any) -> HttpResult:
         return await call(url, **param)
 
 
-async def hello(request: web.Request) -> web.Response:
+async def echo_host(request: web.Request) -> web.Response:
     return web.Response(text=request.headers["Host"])

@@ -16,7 +16,15 @@ from aiohttp import web
 from drumline.handlers.http import connector as connector_module
 from drumline.handlers.http.addresses import AddressRules, parse_allowlist
 from drumline.handlers.http.retry import CallOutcome
-from tests.unit.loopback import FOREVER, RawServer, call_once, calling, hello, in_loop, serving
+from tests.unit.loopback import (
+    TEST_SECONDS,
+    RawServer,
+    call_once,
+    calling,
+    echo_host,
+    in_loop,
+    serving,
+)
 
 OPENSSL = shutil.which("openssl")
 
@@ -33,7 +41,7 @@ OPENSSL = shutil.which("openssl")
 def test_no_spelling_of_this_machine_is_called(url: str) -> None:
     @in_loop
     async def go() -> None:
-        async with serving(hello) as origin, calling(AddressRules()) as call:
+        async with serving(echo_host) as origin, calling(AddressRules()) as call:
             port = origin.rpartition(":")[2]
             for _ in range(2):  # the first refusal must not be taken for a clearance
                 result = await call(url.format(port=port))
@@ -51,7 +59,7 @@ async def test_a_name_is_resolved_once_and_called_by_that_address_under_its_own_
         lookups.append(host)
         return ["127.0.0.1"] if len(lookups) == 1 else ["169.254.169.254"]
 
-    async with serving(hello) as origin, calling(lookup=lookup) as call:
+    async with serving(echo_host) as origin, calling(lookup=lookup) as call:
         port = origin.rpartition(":")[2]
         result = await call(f"http://name.example:{port}/")
         assert result.response is not None
@@ -93,7 +101,10 @@ async def test_a_refusal_reaches_all_who_wait_for_the_same_name() -> None:
 @in_loop
 async def test_the_allowlist_lets_a_name_through_to_this_machine() -> None:
     rules = AddressRules(allowlist=parse_allowlist(["name.example"]))
-    async with serving(hello) as origin, calling(rules, lookup=lambda *_: ["127.0.0.1"]) as call:
+    async with (
+        serving(echo_host) as origin,
+        calling(rules, lookup=lambda *_: ["127.0.0.1"]) as call,
+    ):
         port = origin.rpartition(":")[2]
         assert (await call(f"http://name.example:{port}/")).outcome is CallOutcome.SUCCESS
         assert (await call(f"http://other.example:{port}/")).outcome is CallOutcome.REFUSED
@@ -119,11 +130,11 @@ async def test_a_name_server_that_hangs_holds_up_nobody_else() -> None:
 
     def lookup(host: str, port: int) -> Sequence[str]:
         if host == "slow.example":
-            release.wait(FOREVER)
+            release.wait(TEST_SECONDS)
         return ["127.0.0.1"]
 
     try:
-        async with serving(hello) as origin, calling(lookup=lookup) as call:
+        async with serving(echo_host) as origin, calling(lookup=lookup) as call:
             port = origin.rpartition(":")[2]
             slow = asyncio.create_task(call(f"http://slow.example:{port}/", timeout=0.5))
             assert (await call(f"http://fast.example:{port}/")).outcome is CallOutcome.SUCCESS
@@ -151,7 +162,7 @@ async def test_the_name_and_not_the_address_is_in_the_tls_handshake() -> None:
 
 @in_loop
 async def test_a_server_that_does_not_speak_tls() -> None:
-    async with serving(hello) as origin:
+    async with serving(echo_host) as origin:
         result = await call_once(origin.replace("http:", "https:"))
     assert result.outcome is CallOutcome.TLS
 

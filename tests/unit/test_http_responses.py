@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from drumline.handlers.http.retry import CallOutcome
-from tests.unit.loopback import RawServer, call_once, calling, in_loop, saying, serving
+from tests.unit.loopback import RawServer, call_once, calling, in_loop, responding_with, serving
 
 # --- answers that are failures -------------------------------------------------------------------
 
@@ -61,10 +61,10 @@ def test_a_redirect_is_not_followed(status: int, where: str) -> None:
 
 @in_loop
 async def test_a_slow_answer_times_out_and_its_connection_is_closed() -> None:
-    server = saying(then="hang")
+    server = responding_with(then="hang")
     async with server.running() as origin:
         result = await call_once(origin, timeout=0.2)
-        await server.hung_up.wait()
+        await server.disconnected.wait()
     assert (result.outcome, result.status_code, result.response) == (
         CallOutcome.TIMEOUT,
         None,
@@ -78,10 +78,10 @@ async def test_a_slow_answer_times_out_and_its_connection_is_closed() -> None:
 @in_loop
 async def test_an_answer_that_never_ends_times_out_with_what_came_of_it() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n\r\n"
-    server = saying(head + b"half of ", b"it", then="hang")
+    server = responding_with(head + b"half of ", b"it", then="hang")
     async with server.running() as origin:
         result = await call_once(origin, timeout=0.3)
-        await server.hung_up.wait()
+        await server.disconnected.wait()
     assert (result.outcome, result.status_code) == (CallOutcome.TIMEOUT, 200)
     assert result.error == "the response was not complete within 0.3 s"
     assert result.response is not None
@@ -100,7 +100,7 @@ async def test_an_answer_in_drops_is_bounded_by_the_same_timeout() -> None:
     server = RawServer(drip)
     async with server.running() as origin:
         result = await call_once(origin, timeout=0.3)
-        await server.hung_up.wait()
+        await server.disconnected.wait()
     assert result.outcome is CallOutcome.TIMEOUT
 
 
@@ -111,7 +111,7 @@ def test_a_broken_connection_is_one_failure_and_not_a_second_request(
 ) -> None:
     @in_loop
     async def go() -> None:
-        server = saying(then=then)
+        server = responding_with(then=then)
         async with server.running() as origin:
             result = await call_once(origin, method=method, body="x" if method == "PUT" else None)
         assert (result.outcome, result.status_code) == (CallOutcome.CONNECTION, None)
@@ -139,7 +139,7 @@ def test_an_answer_that_is_not_whole_is_a_failure(
 ) -> None:
     @in_loop
     async def go() -> None:
-        async with saying(answer).running() as origin:
+        async with responding_with(answer).running() as origin:
             result = await call_once(origin)
         assert (result.outcome, result.status_code) == (CallOutcome.CONNECTION, status)
         assert result.error is not None and error in result.error
@@ -152,7 +152,9 @@ def test_an_answer_that_is_not_whole_is_a_failure(
 @in_loop
 async def test_more_bytes_than_were_announced_are_not_taken_for_the_next_answer() -> None:
     smuggled = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
-    server = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled, then="hang")
+    server = responding_with(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled, then="hang"
+    )
     async with server.running() as origin, calling() as call:
         for _ in range(2):
             result = await call(origin)
@@ -165,7 +167,7 @@ async def test_more_bytes_than_were_announced_are_not_taken_for_the_next_answer(
 def test_a_service_that_does_not_read_our_body_can_still_answer(then: str) -> None:
     @in_loop
     async def go() -> None:
-        server = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", then=then)
+        server = responding_with(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", then=then)
         async with server.running() as origin:
             result = await call_once(origin, body="\U0001f600" * 60_000, timeout=30)
         assert (result.outcome, result.status_code) == (CallOutcome.SUCCESS, 200)
@@ -184,7 +186,7 @@ async def test_nobody_listens() -> None:
 
 @in_loop
 async def test_a_call_that_is_cancelled_closes_its_connection_and_gives_no_result() -> None:
-    server = saying(then="hang")
+    server = responding_with(then="hang")
     async with server.running() as origin, calling() as call:
         running = asyncio.create_task(call(origin))
         while not server.connections:
@@ -192,7 +194,7 @@ async def test_a_call_that_is_cancelled_closes_its_connection_and_gives_no_resul
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        await server.hung_up.wait()
+        await server.disconnected.wait()
 
 
 # --- answers that are too much -------------------------------------------------------------------
@@ -214,7 +216,7 @@ async def test_a_huge_answer_is_read_in_part_and_hung_up_on() -> None:
     server = RawServer(flood)
     async with server.running() as origin:
         result = await call_once(origin)
-        await server.hung_up.wait()
+        await server.disconnected.wait()
     assert (result.outcome, result.status_code) == (CallOutcome.SUCCESS, 200)
     assert result.response is not None
     assert len(result.response.body) == 16 * 1024

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from drumline.handlers.http.retry import CallOutcome
-from tests.unit.loopback import TOKEN, TRACE, call_once, calling, in_loop, saying, serving
+from tests.unit.loopback import TOKEN, TRACE, call_once, calling, in_loop, responding_with, serving
 
 # --- the ordinary case ---------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ def test_secrets_are_masked_in_an_answer_that_echoes_them(before: int) -> None:
 
 @in_loop
 async def test_secrets_are_masked_in_what_a_failure_says() -> None:
-    server = saying(b"HTTP/1.1 Bearer hunter2hunter2 OK\r\n\r\n")
+    server = responding_with(b"HTTP/1.1 Bearer hunter2hunter2 OK\r\n\r\n")
     async with server.running() as origin:
         result = await call_once(
             f"{origin}/?token=hunter3hunter3", headers={"Authorization": "Bearer hunter2hunter2"}

@@ -81,7 +81,7 @@ def test_a_rollback_calls_only_rollback_with_the_captured_state(run: Run) -> Non
 
 
 def test_a_run_that_was_lost_changes_nothing(run: Run) -> None:
-    target = Target(ours=False)
+    target = Target(held=False)
     with pytest.raises(RunLost):
         run(target, new_task())
     assert target.events == ["build_param", "commit"]
