@@ -19,7 +19,7 @@ CELERY = "Celery + Redis"
 
 def idle(options: Options) -> Benchmark:
     """A whole node with SQLite; of Celery its worker processes, without Redis."""
-    seconds = 5.0 if options.quick else 20.0
+    seconds = 3.0 if options.quick else 20.0
     cpu = Figure("P9", f"idle, {WORKERS} workers: CPU", "% of a core", (at_most(1, CELERY),))
     memory = Figure("P9b", f"idle, {WORKERS} workers: memory (PSS)", "MB")
     without = Figure(

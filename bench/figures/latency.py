@@ -17,7 +17,7 @@ WARM_UP = 10
 
 def start_of_one(options: Options) -> Benchmark:
     """From the call of schedule to the first line of the handler, one task at a time."""
-    samples = 50 if options.quick else 300
+    samples = 30 if options.quick else 300
     median = Figure(
         "P3",
         "submit to start, idle, median",
