@@ -209,7 +209,7 @@ def _times_in_hour(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tuple[
 
 @lru_cache(maxsize=8192)
 def _matching_days(rule: DayRule, length: int, first_weekday: int) -> tuple[int, ...]:
-    """The matching days of a month, counted from 0."""
+    """The matching days of a month, counted from 0; weekday 0 is Sunday."""
     found = []
     for day in range(length):
         weekday, nth = (first_weekday + day) % 7, day // 7 + 1
