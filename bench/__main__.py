@@ -14,7 +14,7 @@ from rich.console import Console
 from bench.against import checkout, with_checkout
 from bench.catalogue import PLANS, WITH_PEERS, benchmarks
 from bench.docs import write_docs
-from bench.figure import Benchmark, Options
+from bench.figure import OURS, Benchmark, Options, Samples
 from bench.peers.setup import available_peers, install_venv
 from bench.report import terminal_table, write_json
 from bench.results import Result, result_of
@@ -53,19 +53,26 @@ def main(
     planned = benchmarks(chosen, options)
     if rounds is not None:
         planned = [benchmark._replace(rounds=rounds) for benchmark in planned]
+    samples: Samples = {}
+    complete = False
     with ExitStack() as stack:
         if against is not None:
             planned = with_checkout(planned, stack.enter_context(checkout(against)), quick)
-        results = measure(planned)
-    Console().print(terminal_table(results))
-    if file is not None:
-        write_json(results, file)
+        try:
+            complete = measure(planned, samples)
+        finally:
+            # An interrupted run shows what it has.
+            results = results_of(planned, samples)
+            Console().print(terminal_table(results))
+            if file is not None:
+                write_json(results, file)
     if docs and install_venv(warn):
         write_docs(results)
+    sys.exit(0 if complete else 1)
 
 
-def measure(planned: list[Benchmark]) -> list[Result]:
-    """The results of all figures, with a line of progress meanwhile."""
+def measure(planned: list[Benchmark], samples: Samples) -> bool:
+    """Take all samples, with a line of progress meanwhile; whether none is missing."""
     console = Console(stderr=True)
     begun = time.monotonic()
     with console.status("measuring") as status:
@@ -76,9 +83,15 @@ def measure(planned: list[Benchmark]) -> list[Result]:
             else:
                 console.print(text)
 
-        samples = take_samples(planned, progress, warn)
+        complete = take_samples(planned, samples, progress, warn)
     console.print(f"measured in {time.monotonic() - begun:,.0f} s")
-    return [result_of(f, samples[f.id]) for benchmark in planned for f in benchmark.figures]
+    return complete
+
+
+def results_of(planned: list[Benchmark], samples: Samples) -> list[Result]:
+    """The results of all figures of which there is a sample of ours."""
+    figures = [figure for benchmark in planned for figure in benchmark.figures]
+    return [result_of(f, samples[f.id]) for f in figures if OURS in samples.get(f.id, {})]
 
 
 def warn(text: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bench.catalogue import AGAINST
-from bench.figure import OURS, Benchmark, Contestant
+from bench.figure import OTHER_CHECKOUT, OURS, Benchmark, Contestant
 
 ROOT = Path(__file__).parents[1]
 GIT = shutil.which("git") or "git"
@@ -48,7 +48,7 @@ def _with_other(benchmark: Benchmark, folder: Path, quick: bool) -> Benchmark:
     assert ours.name == OURS
     if name not in AGAINST:
         return benchmark
-    other = Contestant("other checkout", ours.seconds + 2, lambda: _sample(folder, name, quick))
+    other = Contestant(OTHER_CHECKOUT, ours.seconds + 2, lambda: _sample(folder, name, quick))
     return benchmark._replace(contestants=(ours, other, *rest))
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 OURS = "ours"
 LIMIT = "limit"
+OTHER_CHECKOUT = "other checkout"
 BEST_PEER = "the best peer"
 
 
@@ -46,7 +47,7 @@ class Contestant(NamedTuple):
     """One of the systems that are measured in turn."""
 
     name: str
-    """OURS, LIMIT, or the name of a peer."""
+    """OURS, LIMIT, OTHER_CHECKOUT, or the name of a peer."""
     seconds: float
     """Expected duration of one sample."""
     measure: Callable[[], Mapping[str, float]]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from bench.figure import BEST_PEER, LIMIT, OURS, Figure, Target
+from bench.figure import BEST_PEER, LIMIT, OTHER_CHECKOUT, OURS, Figure, Target
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -72,7 +72,8 @@ def is_met(figure: Figure, target: Target, samples: Mapping[str, Sequence[float]
 
 
 def best_peer(figure: Figure, samples: Mapping[str, Sequence[float]]) -> str | None:
-    peers = {n: statistics.median(v) for n, v in samples.items() if n not in (OURS, LIMIT)}
+    others = (OURS, LIMIT, OTHER_CHECKOUT)
+    peers = {n: statistics.median(v) for n, v in samples.items() if n not in others}
     if not peers:
         return None
     choose = max if figure.higher_is_better else min

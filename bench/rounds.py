@@ -35,33 +35,42 @@ def time_left(steps: Iterable[Step], taken: Mapping[tuple[int, str], float]) -> 
     return sum(taken.get((s.benchmark, s.contestant.name), s.contestant.seconds) for s in steps)
 
 
-def take_samples(benchmarks: Sequence[Benchmark], progress: Report, warn: Report) -> Samples:
-    """All samples. A peer that fails is left out; ours and the limit must not fail."""
-    samples: Samples = {figure.id: {} for b in benchmarks for figure in b.figures}
+def take_samples(
+    benchmarks: Sequence[Benchmark], samples: Samples, progress: Report, warn: Report
+) -> bool:
+    """Take all samples. A contestant that fails is left out, and with ours or the limit the figure.
+
+    The samples are added to `samples` as they come, so that an interrupted run keeps those that it
+    has. False: something was left out.
+    """
     taken: dict[tuple[int, str], float] = {}
     failed: set[tuple[int, str]] = set()
     steps = steps_of(benchmarks)
     for position, step in enumerate(steps):
-        key = (step.benchmark, step.contestant.name)
-        if key in failed:
+        benchmark, name = benchmarks[step.benchmark], step.contestant.name
+        if not failed.isdisjoint((step.benchmark, n) for n in (name, OURS, LIMIT)):
             continue
-        benchmark = benchmarks[step.benchmark]
         progress(_progress_text(benchmark, step, time_left(steps[position:], taken)))
         begun = time.monotonic()
         try:
             values = step.contestant.measure()
         except Exception as error:
-            if step.contestant.name in (OURS, LIMIT):
-                raise
-            warn(f"{step.contestant.name} failed and is left out: {error}")
-            failed.add(key)
-            for figure in benchmark.figures:
-                samples[figure.id].pop(step.contestant.name, None)
+            warn(f"{benchmark.figures[0].id}: {name} failed and is left out: {error}")
+            failed.add((step.benchmark, name))
+            _forget(samples, benchmark, name)
             continue
-        taken[key] = time.monotonic() - begun
+        taken[step.benchmark, name] = time.monotonic() - begun
         for figure_id, value in values.items():
-            samples[figure_id].setdefault(step.contestant.name, []).append(value)
-    return samples
+            samples.setdefault(figure_id, {}).setdefault(name, []).append(value)
+    return not failed
+
+
+def _forget(samples: Samples, benchmark: Benchmark, name: str) -> None:
+    for figure in benchmark.figures:
+        if name in (OURS, LIMIT):
+            samples.pop(figure.id, None)
+        else:
+            samples.get(figure.id, {}).pop(name, None)
 
 
 def _progress_text(benchmark: Benchmark, step: Step, left: float) -> str:

@@ -44,7 +44,7 @@ def on_sqlite(options: Options) -> Benchmark:
 def _contestants(figure_id: str, where: str, count: int) -> tuple[Contestant, Contestant]:
     return (
         Contestant(OURS, 10 + count / 5_000, lambda: {figure_id: noops(where, count)}),
-        Contestant(LIMIT, 6, lambda: {figure_id: limit.acquire_and_release(where, count // 2)}),
+        Contestant(LIMIT, 6, lambda: {figure_id: limit.acquire_and_release(where, count)}),
     )
 
 
