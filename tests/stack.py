@@ -9,6 +9,8 @@ It has its own directory, port and processes, and all of them are removed at the
 If the test failed, the last lines of the logs are printed.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -18,11 +20,11 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from drumline.client.control import Control
 from drumline.config import Settings
@@ -31,7 +33,11 @@ from drumline.node import run_dir
 from drumline.system import processes, procfs
 from tests.ports import free_port
 
+if TYPE_CHECKING:  # bin/bench runs where pytest is not installed
+    import pytest
+
 T = TypeVar("T")
+S = TypeVar("S", bound="Stack")
 
 PROGRAM = Path(sys.executable).parent / "drumline"
 COMMAND_SECONDS = 120.0
@@ -235,3 +241,13 @@ class Stack:
         for file in sorted((self.run_path / "log").glob("*.log")):
             lines = file.read_text(errors="replace").splitlines()[-LOG_LINES:]
             print(f"--- {file.name}", *lines, sep="\n", file=sys.stderr)
+
+
+@contextmanager
+def shared_by_tests(stack: S, request: pytest.FixtureRequest) -> Iterator[S]:
+    """Start a stack for several tests; if one of them fails, its logs are printed at the end."""
+    failed = request.session.testsfailed
+    with stack:
+        yield stack
+        if request.session.testsfailed > failed:
+            stack.show_logs()

@@ -12,19 +12,26 @@ import pytest
 
 from drumline.system import processes
 from tests.mariadb import MariaDB
-from tests.process.witness import HANDLERS, Witness
-from tests.stack import Stack
+from tests.process.witness import Witness, WitnessStack
+from tests.stack import Stack, shared_by_tests
 
 
 @pytest.fixture
-def witness(tmp_path: Path) -> Iterator[Witness]:
-    folder = tmp_path / "witness"
-    folder.mkdir()
-    before = os.environ.copy()
-    os.environ.update(Witness(folder).environment)
-    yield Witness(folder)
-    os.environ.clear()
-    os.environ.update(before)
+def witness(tmp_path: Path) -> Witness:
+    return Witness(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(
+    request: pytest.FixtureRequest,
+    shared_database_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[WitnessStack]:
+    """A stack for tests after which all its processes run again."""
+    witness = Witness(tmp_path_factory.mktemp("witness"))
+    stack = WitnessStack(witness, shared_database_url, workers=2)
+    with shared_by_tests(stack, request):
+        yield stack
 
 
 def submit(stack: Stack, type: str, count: int, **more: object) -> int:
@@ -34,33 +41,36 @@ def submit(stack: Stack, type: str, count: int, **more: object) -> int:
     return batch_id
 
 
-def test_ten_thousand_tasks_run_once_each(database_url: str, witness: Witness) -> None:
-    with Stack(database_url, workers=2, handlers=HANDLERS) as stack:
-        batch = stack.cli("batch", "submit", "many", "--type", "demo.noop", "--count", "10000")
-        shown = stack.wait_batch(batch["batch_id"])
-        assert (shown["status"], shown["counts"]) == ("success", {"success": 10000})
-        first = submit(stack, "witness.short", 1000, param={"seconds": 0})
-        assert stack.wait_batch(first)["counts"] == {"success": 1000}
-        counts = witness.counts("end")
-        assert len(counts) == 1000 and set(counts.values()) == {1}
+def test_ten_thousand_tasks_run_once_each(shared: WitnessStack) -> None:
+    stack, witness = shared, shared.witness
+    batch = stack.cli("batch", "submit", "many", "--type", "demo.noop", "--count", "10000")
+    shown = stack.wait_batch(batch["batch_id"])
+    assert (shown["status"], shown["counts"]) == ("success", {"success": 10000})
+    witness.forget()
+    first = submit(stack, "witness.short", 1000, param={"seconds": 0})
+    assert stack.wait_batch(first)["counts"] == {"success": 1000}
+    counts = witness.counts("end")
+    assert len(counts) == 1000 and set(counts.values()) == {1}
 
 
 @pytest.mark.parametrize("kind", ["scanner", "dispatcher", "worker", "runner", "reaper", "gateway"])
-def test_batch_survives_a_kill_of(kind: str, database_url: str, witness: Witness) -> None:
-    with Stack(database_url, workers=2, handlers=HANDLERS) as stack:
-        batch_id = submit(stack, "witness.short", 2000)
-        stack.wait_for(lambda: len(witness.lines("end")) > 200 or None, what="a tenth of the work")
-        stack.kill(kind)
-        shown = stack.wait_batch(batch_id)
-        assert (shown["status"], shown["counts"]) == ("success", {"success": 2000})
-        assert len(witness.counts("end")) == 2000
-        assert witness.overlaps() == []
-        if kind not in ("worker", "runner"):
-            assert set(witness.counts("begin").values()) == {1}
+def test_batch_survives_a_kill_of(kind: str, shared: WitnessStack) -> None:
+    stack, witness = shared, shared.witness
+    witness.forget()
+    batch_id = submit(stack, "witness.short", 2000)
+    stack.wait_for(lambda: len(witness.lines("end")) > 200, what="a tenth of the work")
+    killed = stack.kill(kind)
+    shown = stack.wait_batch(batch_id)
+    assert (shown["status"], shown["counts"]) == ("success", {"success": 2000})
+    assert len(witness.counts("end")) == 2000
+    assert witness.overlaps() == []
+    if kind not in ("worker", "runner"):
+        assert set(witness.counts("begin").values()) == {1}
+    stack.wait_restart(kind, killed)
 
 
 def test_timeouts_are_enforced_without_a_dispatcher(witness: Witness) -> None:
-    with Stack(workers=2, handlers=HANDLERS, kill_grace=1) as stack:
+    with WitnessStack(witness, workers=2, kill_grace=1) as stack:
         batch_id = submit(stack, "demo.sleep", 1, param={"seconds": 60}, timeout=2)
         stack.wait_for(lambda: stack.counts(batch_id) == {"running": 1}, what="the start")
         stack.call("queue.pause", type="witness.short")
@@ -85,7 +95,7 @@ def test_timeouts_are_enforced_without_a_dispatcher(witness: Witness) -> None:
 def test_suspended_keeper_is_killed_before_its_task_is_requeued(
     database_url: str, witness: Witness
 ) -> None:
-    with Stack(database_url, workers=2, handlers=HANDLERS, dead_after=4, lease=3) as stack:
+    with WitnessStack(witness, database_url, workers=2, dead_after=4, lease=3) as stack:
         batch_id = submit(stack, "witness.short", 1, param={"seconds": 2})
         stack.wait_for(lambda: witness.lines("begin") or None, what="the start")
         runner = witness.lines("begin")[0][3]
@@ -100,8 +110,8 @@ def test_suspended_keeper_is_killed_before_its_task_is_requeued(
 def test_writes_of_a_keeper_after_it_was_declared_dead_are_refused(
     mariadb_url: str, witness: Witness
 ) -> None:
-    with Stack(
-        mariadb_url, workers=2, handlers=HANDLERS, dead_after=3, lease=2, kill_silent_workers=False
+    with WitnessStack(
+        witness, mariadb_url, workers=2, dead_after=3, lease=2, kill_silent_workers=False
     ) as stack:
         batch_id = submit(stack, "witness.short", 1, param={"seconds": 1})
         stack.wait_for(lambda: witness.lines("begin") or None, what="the start")
@@ -137,7 +147,7 @@ def test_rollback_survives_worker_kill(database_url: str, witness: Witness) -> N
     for number in range(40):
         (witness.folder / f"target-{number}").write_text(f"old {number}")
     (witness.folder / "odd-fails").touch()
-    with Stack(database_url, workers=2, handlers=HANDLERS, dead_after=4, lease=3) as stack:
+    with WitnessStack(witness, database_url, workers=2, dead_after=4, lease=3) as stack:
         batch_id = stack.call(
             "batch.submit",
             batch_name="switch",
@@ -158,7 +168,7 @@ def test_rollback_survives_worker_kill(database_url: str, witness: Witness) -> N
 
 
 def test_stuck_task_is_killed_retried_and_failed_with_its_stack(witness: Witness) -> None:
-    with Stack(workers=2, handlers=HANDLERS, kill_grace=0.5) as stack:
+    with WitnessStack(witness, workers=2, kill_grace=0.5) as stack:
         spin = submit(stack, "demo.spin", 1, timeout=1)
         stubborn = submit(stack, "witness.stubborn", 1, timeout=1)
         for batch_id, function in ((spin, "in spin"), (stubborn, "in stubborn")):
@@ -176,7 +186,7 @@ def test_cancelling_async_tasks_does_not_affect_other_tasks_of_the_loop(witness:
     """300 tasks, so that a cancel that harms another task in one of 100 cases is detected."""
     # On a loaded machine 300 cancels take longer than half the default grace, and the keeper would
     # end the runner.
-    with Stack(workers=1, handlers=HANDLERS, kill_grace=10) as stack:
+    with WitnessStack(witness, workers=1, kill_grace=10) as stack:
         others = submit(stack, "witness.gate", 30, param={"gate": "open"})
         cancelled = submit(stack, "witness.gate", 300, param={"gate": "never"})
         stack.wait_for(lambda: len(witness.lines("begin")) == 330, what="the start of all tasks")
@@ -202,7 +212,7 @@ def test_crashing_task_is_quarantined_and_the_pool_stays_complete() -> None:
 
 
 def test_on_death_decides_the_outcome_of_a_killed_run(witness: Witness) -> None:
-    with Stack(workers=1, handlers=HANDLERS) as stack:
+    with WitnessStack(witness, workers=1) as stack:
         assert stack.wait_batch(submit(stack, "witness.death", 1))["counts"] == {"cancel": 1}
 
 
@@ -229,8 +239,8 @@ def test_the_queue_never_holds_more_than_its_capacity() -> None:
 def test_no_task_is_lost_in_a_database_restart(own_mariadb: MariaDB, witness: Witness) -> None:
     own_mariadb.create_database("survival")
     url = own_mariadb.url("survival")
-    with Stack(url, workers=2, handlers=HANDLERS) as stack:
-        long = submit(stack, "witness.short", 1, param={"seconds": 20}, timeout=60)
+    with WitnessStack(witness, url, workers=2) as stack:
+        long = submit(stack, "witness.gate", 1, param={"gate": "open"}, timeout=60)
         stack.wait_for(lambda: witness.lines("begin") or None, what="the long task")
         before = {kind: set(pids) for kind, pids in stack.processes().items()}
         batch_id = submit(stack, "demo.noop", 3000)
@@ -241,6 +251,8 @@ def test_no_task_is_lost_in_a_database_restart(own_mariadb: MariaDB, witness: Wi
         )
         own_mariadb.start()
         assert stack.wait_batch(batch_id)["counts"] == {"success": 3000}
+        assert stack.counts(long) == {"running": 1}
+        (witness.folder / "open").touch()
         assert stack.wait_batch(long)["counts"] == {"success": 1}
         assert witness.counts("begin") == witness.counts("end")
         assert set(witness.counts("begin").values()) == {1}

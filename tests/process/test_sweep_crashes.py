@@ -44,6 +44,7 @@ def test_no_index_is_skipped_when_processes_are_killed(tmp_path: Path) -> None:
             assert again >= before
             assert processed <= again + window, "no item starts beyond the stored start + window"
             starts.append(again)
+        stack.call("sweep.update", sweep="survivor", rate=10 * rate)
         finished = stack.wait_state("survivor", *FINAL, deadline=90)
         assert (finished["state"], finished["errors"]) == ("finished", 0)
         assert marks[:].count(b"\0") == 0, "an index was not processed"
@@ -105,6 +106,7 @@ def test_partitions_are_distributed_over_nodes_and_move_when_a_node_dies(
             lambda: nodes() == {"two": 3} or None, 20, "three partitions on the remaining node"
         )
         assert two.sweep("wide")["done"] >= before
+        two.call("sweep.update", sweep="wide", rate=4_000, parallel=64)
         finished = two.wait_state("wide", *FINAL, deadline=60)
         assert (finished["state"], finished["errors"]) == ("finished", 0)
         marks = two.marks("wide")[:]

@@ -14,24 +14,20 @@ import pytest
 from drumline.client.control import Control
 from drumline.errors import Conflict, DrumlineError
 from drumline.system import procfs
-from tests.mariadb import fresh_database
 from tests.process.sweep_stack import FINAL, LONG, SweepStack
+from tests.stack import shared_by_tests
 
 
-@pytest.fixture(scope="module", params=["sqlite", "mariadb"])
+@pytest.fixture(scope="module")
 def stack(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    shared_database_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SweepStack]:
     folder = tmp_path_factory.mktemp("witness")
     settings: dict[str, Any] = {"workers": 4, "heartbeat_interval": 0.5, "kill_grace": 0.5}
-    if request.param == "sqlite":
-        with SweepStack(folder, **settings) as stack:
-            yield stack
-        return
-    with (
-        fresh_database(request.getfixturevalue("mariadb_server_url")) as url,
-        SweepStack(folder, url, **settings) as stack,
-    ):
+    stack = SweepStack(folder, shared_database_url, **settings)
+    with shared_by_tests(stack, request):
         yield stack
 
 

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
-VARIABLE = "WITNESS"
+from tests.stack import Stack
 
 HANDLERS = '''
 import asyncio, os, signal, subprocess, time
@@ -81,9 +82,8 @@ class Witness:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return {VARIABLE: str(self.folder)}
+    def forget(self) -> None:
+        (self.folder / "log").unlink(missing_ok=True)
 
     def lines(self, word: str) -> list[list[int]]:
         """The recorded lines of one kind: task, attempt, fence, pid, time."""
@@ -114,3 +114,12 @@ class Witness:
             for (_, end), (start, _) in zip(sorted(runs), sorted(runs)[1:], strict=False)
             if start < end
         ]
+
+
+class WitnessStack(Stack):
+    """A stack with these handlers."""
+
+    def __init__(self, witness: Witness, database_url: str = "", **settings: Any) -> None:
+        super().__init__(database_url, handlers=HANDLERS, **settings)
+        self.witness = witness
+        self.environment["WITNESS"] = str(witness.folder)

@@ -10,7 +10,7 @@ import pytest
 from drumline import Client
 from tests.mariadb import fresh_database
 from tests.process.sdk_stack import HANDLERS, connected
-from tests.stack import Stack
+from tests.stack import Stack, shared_by_tests
 
 
 @pytest.fixture(scope="package", params=["sqlite", "mariadb"])
@@ -21,11 +21,14 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
         "imports": ("examples.handlers", "examples.switch"),
     }
     if request.param == "sqlite":
-        with Stack(**settings) as stack:
+        with shared_by_tests(Stack(**settings), request) as stack:
             yield stack
     else:
         server: str = request.getfixturevalue("mariadb_server_url")
-        with fresh_database(server) as url, Stack(url, **settings) as stack:
+        with (
+            fresh_database(server) as url,
+            shared_by_tests(Stack(url, **settings), request) as stack,
+        ):
             yield stack
 
 
