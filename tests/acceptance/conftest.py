@@ -14,7 +14,7 @@ import pytest
 from drumline.domain.policy import HandlerSpec
 from drumline.store import schema
 from drumline.store.database import Database
-from tests.acceptance.terminal import Desk, Terminal
+from tests.acceptance.terminal import RunningGateway, Terminal
 from tests.ports import free_port
 from tests.stack import Stack
 from tests.store.stub_gateway import UNDOES
@@ -58,7 +58,7 @@ def environment() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def gateway(environment: dict[str, str]) -> Iterator[Desk]:
+def gateway_process(environment: dict[str, str]) -> Iterator[RunningGateway]:
     """A gateway without a dispatcher: submitted tasks stay pending."""
     database = Database(environment["DRUMLINE_DATABASE_URL"])
     schema.upgrade(database)
@@ -78,21 +78,22 @@ def gateway(environment: dict[str, str]) -> Iterator[Desk]:
         while not (log.parent / "control.sock").exists():
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
-        yield Desk(world, environment)
+        yield RunningGateway(world, environment)
         process.terminate()
         process.wait(20)
     database.close()
 
 
 @pytest.fixture
-def desk(gateway: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    for name, value in gateway.environment.items():
+def gateway(gateway_process: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> RunningGateway:
+    """The gateway, which command lines of this process find through the environment."""
+    for name, value in gateway_process.environment.items():
         monkeypatch.setenv(name, value)
-    return gateway
+    return gateway_process
 
 
 @pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def empty_run_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty run directory."""
     with tempfile.TemporaryDirectory(prefix="dl-") as path:
         monkeypatch.setenv("DRUMLINE_RUN_DIR", path)

@@ -26,8 +26,8 @@ class Done(NamedTuple):
     err: str
 
 
-class Desk(NamedTuple):
-    """A gateway, and the database behind it."""
+class RunningGateway(NamedTuple):
+    """A gateway process: its database, and the environment in which the CLI finds it."""
 
     world: World
     environment: dict[str, str]

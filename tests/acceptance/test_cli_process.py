@@ -12,14 +12,16 @@ import pytest
 
 from drumline import commands
 from drumline.cli import main
-from tests.acceptance.terminal import ENTRY_POINT, SUBMIT, Desk, Done, Terminal, refuses
+from tests.acceptance.terminal import ENTRY_POINT, SUBMIT, Done, RunningGateway, Terminal, refuses
 
 
-def test_ctrl_c_ends_watch_with_130_and_no_message(drumline: Terminal, desk: Desk) -> None:
+def test_ctrl_c_ends_watch_with_130_and_no_message(
+    drumline: Terminal, gateway: RunningGateway
+) -> None:
     batch_id = drumline.data(*SUBMIT, "--count", "1")["batch_id"]
     with subprocess.Popen(
         [ENTRY_POINT, "batch", "watch", str(batch_id)],
-        env=os.environ | desk.environment,
+        env=os.environ | gateway.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -32,10 +34,10 @@ def test_ctrl_c_ends_watch_with_130_and_no_message(drumline: Terminal, desk: Des
         assert process.stderr.read().strip() == ""
 
 
-def test_a_closed_pipe_causes_no_error_message(desk: Desk) -> None:
+def test_a_closed_pipe_causes_no_error_message(gateway: RunningGateway) -> None:
     with subprocess.Popen(
         [ENTRY_POINT, "batch", "list", "--json"],
-        env=os.environ | desk.environment,
+        env=os.environ | gateway.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -46,7 +48,7 @@ def test_a_closed_pipe_causes_no_error_message(desk: Desk) -> None:
         assert process.stderr.read() == ""
 
 
-def test_the_entry_point_returns_the_exit_code(nowhere: Path) -> None:
+def test_the_entry_point_returns_the_exit_code(empty_run_dir: Path) -> None:
     done = subprocess.run([ENTRY_POINT, "batch", "show", "1"], capture_output=True, text=True)
     refuses(Done(done.returncode, done.stdout, done.stderr), 3)
     done = subprocess.run([ENTRY_POINT, "--version"], capture_output=True, text=True)
@@ -98,7 +100,7 @@ def test_completion_prints_a_script_for_each_shell(drumline: Terminal, shell: st
     assert "_DRUMLINE_COMPLETE" in done.out
 
 
-def test_completion_lists_matching_commands(nowhere: Path) -> None:
+def test_completion_lists_matching_commands(empty_run_dir: Path) -> None:
     asked = {"_DRUMLINE_COMPLETE": "bash_complete", "COMP_WORDS": "drumline batch s",
              "COMP_CWORD": "2"}  # fmt: skip
     done = subprocess.run([ENTRY_POINT], env=os.environ | asked, capture_output=True, text=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.terminal import ENTRY_POINT, SUBMIT, Desk, Terminal, refuses
+from tests.acceptance.terminal import ENTRY_POINT, SUBMIT, RunningGateway, Terminal, refuses
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,12 @@ from tests.acceptance.terminal import ENTRY_POINT, SUBMIT, Desk, Terminal, refus
     ],
 )
 def test_a_bad_line_is_named_and_nothing_is_submitted(
-    drumline: Terminal, desk: Desk, tmp_path: Path, name: str, content: bytes, words: list[str]
+    drumline: Terminal,
+    gateway: RunningGateway,
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    words: list[str],
 ) -> None:
     before = drumline.data("batch", "list", "--limit", "1")
     path = tmp_path / name
@@ -54,17 +59,17 @@ def many(path: Path, lines: int, last: str = "") -> str:
 
 
 def test_a_bad_line_in_a_later_chunk_discards_the_chunks_before_it(
-    drumline: Terminal, desk: Desk, tmp_path: Path
+    drumline: Terminal, gateway: RunningGateway, tmp_path: Path
 ) -> None:
     before = drumline.data("batch", "list", "--limit", "1")
     file = many(tmp_path / "t.jsonl", 12_000, last='{"target_id": []}\n')
     refuses(drumline(*SUBMIT, "--targets", file), 2, f"{file} line 12001: target_id:")
     assert drumline.data("batch", "list", "--limit", "1") == before
-    assert desk.world.dues() == [] or all(due.batch_id is None for due in desk.world.dues())
+    assert gateway.world.dues() == [] or all(due.batch_id is None for due in gateway.world.dues())
 
 
 def test_an_error_found_by_the_gateway_names_the_line_too(
-    drumline: Terminal, desk: Desk, tmp_path: Path
+    drumline: Terminal, gateway: RunningGateway, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"param": {"n": 1}}\n\n{"param": {"n": 1.5}}\n')
@@ -73,7 +78,7 @@ def test_an_error_found_by_the_gateway_names_the_line_too(
 
 
 def test_a_large_file_submitted_twice_with_one_request_id_is_one_batch(
-    drumline: Terminal, desk: Desk, tmp_path: Path
+    drumline: Terminal, gateway: RunningGateway, tmp_path: Path
 ) -> None:
     file = many(tmp_path / "t.jsonl", 11_000)
     line = (*SUBMIT, "--targets", file, "--request-id", "large")
@@ -82,11 +87,13 @@ def test_a_large_file_submitted_twice_with_one_request_id_is_one_batch(
     assert drumline.data(*line) == first
     shown = drumline.data("batch", "show", str(first["batch_id"]))
     assert (shown["total"], shown["counts"]) == (11_000, {"pending": 11_000})
-    desk.world.check_laws()
+    gateway.world.check_laws()
     assert drumline("batch", "cancel", str(first["batch_id"])).code == 0
 
 
-def test_csv_and_standard_input_are_read(drumline: Terminal, desk: Desk, tmp_path: Path) -> None:
+def test_csv_and_standard_input_are_read(
+    drumline: Terminal, gateway: RunningGateway, tmp_path: Path
+) -> None:
     path = tmp_path / "t.csv"
     path.write_text('\ufefftarget_id,param\na,"{""n"": 1}"\nb,\n', encoding="utf-8")
     batch_id = drumline.data(*SUBMIT, "--targets", str(path), "--param", "7")["batch_id"]
@@ -97,7 +104,7 @@ def test_csv_and_standard_input_are_read(drumline: Terminal, desk: Desk, tmp_pat
     done = subprocess.run(
         [ENTRY_POINT, *SUBMIT, "--targets", "-", "--json"],
         input='{"target_id": "a"}\n',
-        env=os.environ | desk.environment,
+        env=os.environ | gateway.environment,
         capture_output=True,
         text=True,
         check=True,

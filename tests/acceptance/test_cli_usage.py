@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.terminal import SUBMIT, Desk, Terminal, refuses
+from tests.acceptance.terminal import SUBMIT, RunningGateway, Terminal, refuses
 from tests.store.world import REGION
 
 # --- wrong use that is found without a gateway ---------------------------------------------------
@@ -68,7 +68,7 @@ from tests.store.world import REGION
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_exit_code_2(
-    drumline: Terminal, nowhere: Path, line: list[str], words: list[str]
+    drumline: Terminal, empty_run_dir: Path, line: list[str], words: list[str]
 ) -> None:
     refuses(drumline(*line), 2, *words)
 
@@ -81,7 +81,7 @@ def test_a_group_alone_shows_its_help(drumline: Terminal, line: list[str]) -> No
 
 
 def test_a_wrong_setting_is_named(
-    drumline: Terminal, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+    drumline: Terminal, empty_run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRUMLINE_WORKERS", "some")
     refuses(drumline("batch", "show", "1"), 2, "workers")
@@ -119,25 +119,25 @@ NEEDS_GATEWAY = [
 @pytest.mark.parametrize("line", NEEDS_GATEWAY, ids=" ".join)
 @pytest.mark.parametrize("json_too", [[], ["--json"]], ids=["", "json"])
 def test_without_a_gateway_the_exit_code_is_3_within_a_second(
-    drumline: Terminal, nowhere: Path, line: list[str], json_too: list[str]
+    drumline: Terminal, empty_run_dir: Path, line: list[str], json_too: list[str]
 ) -> None:
     began = time.monotonic()
-    refuses(drumline(*line, *json_too), 3, str(nowhere / "control.sock"), "is Drumline up?")
+    refuses(drumline(*line, *json_too), 3, str(empty_run_dir / "control.sock"), "is Drumline up?")
     assert time.monotonic() - began < 1
 
 
 def test_a_socket_without_a_gateway_is_given_up_after_some_seconds(
-    drumline: Terminal, nowhere: Path
+    drumline: Terminal, empty_run_dir: Path
 ) -> None:
     import zmq
 
     with zmq.Context() as context:
         socket = context.socket(zmq.ROUTER)
-        socket.bind(f"ipc://{nowhere}/control.sock")
+        socket.bind(f"ipc://{empty_run_dir}/control.sock")
         # A hard link keeps the file when zmq removes it, as a kill would have.
-        (nowhere / "kept.sock").hardlink_to(nowhere / "control.sock")
+        (empty_run_dir / "kept.sock").hardlink_to(empty_run_dir / "control.sock")
         socket.close(linger=0)
-    (nowhere / "kept.sock").rename(nowhere / "control.sock")
+    (empty_run_dir / "kept.sock").rename(empty_run_dir / "control.sock")
     refuses(drumline("queue", "pause"), 3, "is Drumline up?", "--request-id")
 
 
@@ -173,12 +173,12 @@ def test_a_socket_without_a_gateway_is_given_up_after_some_seconds(
     ],
 )  # fmt: skip
 def test_an_error_of_the_gateway_is_one_line_with_its_exit_code(
-    drumline: Terminal, desk: Desk, line: list[str], code: int, words: list[str]
+    drumline: Terminal, gateway: RunningGateway, line: list[str], code: int, words: list[str]
 ) -> None:
     refuses(drumline(*line), code, *words)
 
 
-def test_conflicts_are_exit_code_5(drumline: Terminal, desk: Desk) -> None:
+def test_conflicts_are_exit_code_5(drumline: Terminal, gateway: RunningGateway) -> None:
     batch_id = str(drumline.data(*SUBMIT, "--count", "2")["batch_id"])
     refuses(drumline("batch", "retry", batch_id), 5, "no failed task")
     refuses(drumline("batch", "rollback", batch_id), 5, "no rollback")

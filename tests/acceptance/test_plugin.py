@@ -60,7 +60,7 @@ def test_the_tests_of_the_plugin_pass(venv: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_batch_runs_and_is_rolled_back(stack: Stack, tmp_path: Path) -> None:
+def test_batch_of_the_plugin_runs_and_is_rolled_back(stack: Stack, tmp_path: Path) -> None:
     for name in ("hall", "kitchen", "stairs"):
         (tmp_path / f"{name}.json").write_text('{"on": true, "level": 80}')
 

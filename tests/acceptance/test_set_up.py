@@ -25,10 +25,10 @@ def test_doctor_finds_no_problem_in_a_good_set_up(idle: Stack) -> None:
 def test_doctor_reports_every_problem(idle: Stack) -> None:
     shared = idle.home / "shared"
     shared.mkdir(mode=0o777)
-    (shared / "somebody's").touch()
+    (shared / "file-of-another-user").touch()
     more = {
         "DRUMLINE_RUN_DIR": str(shared),
-        "DRUMLINE_DATABASE_URL": "mysql://nobody@127.0.0.1:1/none",
+        "DRUMLINE_DATABASE_URL": "mysql://unknown@127.0.0.1:1/none",
         "DRUMLINE_IMPORTS": "nosuchmodule",
         "DRUMLINE_WORKRES": "4",
     }

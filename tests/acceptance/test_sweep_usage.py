@@ -7,19 +7,21 @@ import pytest
 
 from drumline.domain.policy import HandlerSpec, SweepTraits
 from drumline.domain.sweeps.definition import PARTITION_TARGET_TYPE
-from tests.acceptance.terminal import Desk, Terminal, refuses
+from tests.acceptance.terminal import RunningGateway, Terminal, refuses
 
 PLAIN = HandlerSpec(PARTITION_TARGET_TYPE, "plain", sweep=SweepTraits())
 CREATE = ("sweep", "create", "june", "--type", "plain")
 
 
 @pytest.fixture
-def desk(gateway: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def gateway(
+    gateway_process: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunningGateway]:
     """A gateway with a sweep handler and without workers."""
-    for name, value in gateway.environment.items():
+    for name, value in gateway_process.environment.items():
         monkeypatch.setenv(name, value)
-    gateway.world.announce(PLAIN)
-    yield gateway
+    gateway_process.world.announce(PLAIN)
+    yield gateway_process
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def desk(gateway: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(
-    drumline: Terminal, nowhere: Path, line: list[str], words: list[str]
+    drumline: Terminal, empty_run_dir: Path, line: list[str], words: list[str]
 ) -> None:
     refuses(drumline(*line), 2, *words)
 
@@ -68,7 +70,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     ids=" ".join,
 )  # fmt: skip
 def test_without_a_gateway_the_exit_code_is_3(
-    drumline: Terminal, nowhere: Path, line: list[str]
+    drumline: Terminal, empty_run_dir: Path, line: list[str]
 ) -> None:
     refuses(drumline(*line), 3, "is Drumline up?")
 
@@ -76,7 +78,7 @@ def test_without_a_gateway_the_exit_code_is_3(
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        (["sweep", "create", "x", "--type", "nobody", "--total", "5"], 2, ["'nobody'", "plain"]),
+        (["sweep", "create", "x", "--type", "unknown", "--total", "5"], 2, ["'unknown'", "plain"]),
         (["sweep", "create", "77", "--type", "plain", "--total", "5"], 2, ["name", "an id"]),
         ([*CREATE, "--total", "5", "--partitions", "6"], 2, ["partitions"]),
         ([*CREATE, "--total", "5", "--parallel", "300"], 2, ["parallel", "not async"]),
@@ -90,12 +92,14 @@ def test_without_a_gateway_the_exit_code_is_3(
     ],
 )
 def test_an_error_of_the_gateway_is_one_line_with_its_exit_code(
-    drumline: Terminal, desk: Desk, line: list[str], code: int, words: list[str]
+    drumline: Terminal, gateway: RunningGateway, line: list[str], code: int, words: list[str]
 ) -> None:
     refuses(drumline(*line), code, *words)
 
 
-def test_a_sweep_from_the_command_line(drumline: Terminal, desk: Desk, tmp_path: Path) -> None:
+def test_a_sweep_from_the_command_line(
+    drumline: Terminal, gateway: RunningGateway, tmp_path: Path
+) -> None:
     made = drumline.data("sweep", "create", "a", "--type", "plain", "--total", "10", "--rate", "5")
     assert (made["state"], made["total"], made["rate"]) == ("created", 10, 5.0)
     refuses(drumline("sweep", "create", "a", "--type", "plain", "--total", "10"), 5, "already")
@@ -113,7 +117,7 @@ def test_a_sweep_from_the_command_line(drumline: Terminal, desk: Desk, tmp_path:
     stopped = drumline("sweep", "stop", "a", "--reason", "for now")
     assert stopped.code == 0 and stopped.out.endswith(": for now\n")
     watched = drumline("sweep", "watch", "a")
-    assert watched.code == 1, "it is not finished"
+    assert watched.code == 1, "a stopped sweep has not succeeded"
     again = drumline.data("sweep", "rerun", "a", "--first", "2", "--end", "4", "--no-start")
     assert (again["name"], again["total"], again["state"]) == ("a-rerun-1", 2, "created")
     refuses(drumline("sweep", "rerun", "a", "--first", "5", "--end", "2"), 2, "first and end")

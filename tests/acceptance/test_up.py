@@ -188,11 +188,13 @@ def test_after_down_no_process_is_left_and_up_restores_the_node() -> None:
         token = (stack.run_path / "api_token").read_text()
         stack.down()
         assert stack.processes() == {}
-        assert not list(stack.run_path.glob("drumline.db-*"))  # the one file is all of it
+        assert not list(
+            stack.run_path.glob("drumline.db-*")
+        )  # SQLite has merged its WAL into the one file
         assert stack.run("status", check=False).returncode == 3
         assert json.loads(stack.run("status", "--json", check=False).stdout) == []
         assert stack.run("batch", "list", check=False).returncode == 3
-        stack.down()  # nothing to do is not an error
+        stack.down()  # a node that is down is not an error
         stack.up()
         assert (stack.run_path / "api_token").read_text() == token
         assert stack.cli("batch", "show", str(batch["batch_id"]))["status"] == "success"

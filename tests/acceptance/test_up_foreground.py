@@ -1,4 +1,4 @@
-"""A node in the foreground: ended by a person at a terminal or by a service manager."""
+"""A node in the foreground, stopped by Ctrl-C or by a service manager's SIGTERM."""
 
 import fcntl
 import os
@@ -12,23 +12,23 @@ from tests.acceptance.node import KINDS
 from tests.stack import PROGRAM, Stack
 
 
-class Terminal:
-    """A command on a terminal of its own, as a person has it."""
+class PseudoTerminal:
+    """Runs a command with its own controlling terminal."""
 
     def __init__(self, stack: Stack, *arguments: str) -> None:
-        self._ours, theirs = pty.openpty()
+        self._master, slave = pty.openpty()
         self.text = ""
         self.process = subprocess.Popen(
             [PROGRAM, *arguments],
             cwd=stack.home,
             env=stack.environment | {"TERM": "xterm", "COLUMNS": "120"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, 0x540E, 0),  # TIOCSCTTY: Ctrl-C is for us
+            preexec_fn=lambda: fcntl.ioctl(0, 0x540E, 0),  # TIOCSCTTY: Ctrl-C signals this process
         )
-        os.close(theirs)
+        os.close(slave)
 
     def wait_for(self, words: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
@@ -37,13 +37,13 @@ class Terminal:
             self._read(0.1)
 
     def press(self, key: bytes) -> None:
-        os.write(self._ours, key)
+        os.write(self._master, key)
 
-    def end(self, seconds: float = 60.0) -> int:
-        """Wait for its end, reading its output; the exit code."""
+    def wait_for_end(self, seconds: float = 60.0) -> int:
+        """Read the output until the command ends; its exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
-            assert time.monotonic() < deadline, f"it did not end: {self.text!r}"
+            assert time.monotonic() < deadline, f"the command did not end: {self.text!r}"
             self._read(0.1)
         return self.process.returncode
 
@@ -51,18 +51,18 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self._ours)
+        os.close(self._master)
 
     def _read(self, seconds: float) -> None:
-        if select.select([self._ours], [], [], seconds)[0]:
+        if select.select([self._master], [], [], seconds)[0]:
             try:
-                self.text += os.read(self._ours, 65536).decode(errors="replace")
+                self.text += os.read(self._master, 65536).decode(errors="replace")
             except OSError:  # the other end is closed
                 time.sleep(0.01)
 
 
 def test_ctrl_c_drains_and_a_second_one_explains_the_wait(idle: Stack) -> None:
-    with closing(Terminal(idle, "up")) as terminal:
+    with closing(PseudoTerminal(idle, "up")) as terminal:
         terminal.wait_for("workers busy")
         batch = idle.call(
             "batch.submit", batch_name="slow", type="demo.sleep", count=1, param={"seconds": 3}
@@ -75,7 +75,7 @@ def test_ctrl_c_drains_and_a_second_one_explains_the_wait(idle: Stack) -> None:
         terminal.wait_for("Draining: worker-1")
         terminal.press(b"\x03")
         terminal.wait_for("Running tasks have 30 s to finish")
-        assert terminal.end() == 0
+        assert terminal.wait_for_end() == 0
         assert "All processes have drained and stopped." in terminal.text
     assert idle.processes() == {}
 
@@ -96,7 +96,7 @@ def test_sigterm_drains_like_ctrl_c(idle: Stack) -> None:
             break
     assert idle.processes().keys() == KINDS
     foreground.terminate()
-    said = foreground.communicate(timeout=60)[0]
+    output = foreground.communicate(timeout=60)[0]
     assert foreground.returncode == 0
-    assert "All processes have drained and stopped." in said
+    assert "All processes have drained and stopped." in output
     assert idle.processes() == {}

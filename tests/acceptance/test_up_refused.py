@@ -17,7 +17,7 @@ def refused(stack: Stack, code: int, *arguments: str, **settings: str) -> str:
     return done.stderr
 
 
-def test_a_port_that_is_taken_is_named(idle: Stack) -> None:
+def test_port_in_use_is_named(idle: Stack) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", idle.http_port))
         other.listen()
@@ -26,12 +26,12 @@ def test_a_port_that_is_taken_is_named(idle: Stack) -> None:
 
 def test_handlers_that_cannot_be_imported_are_named(idle: Stack) -> None:
     (idle.home / "broken.py").write_text("import nosuchthing\n")
-    said = refused(idle, 2, "--import", "broken")
-    assert "import broken: ModuleNotFoundError: No module named 'nosuchthing'" in said
+    stderr = refused(idle, 2, "--import", "broken")
+    assert "import broken: ModuleNotFoundError: No module named 'nosuchthing'" in stderr
 
 
 def test_an_unreachable_database_is_named(idle: Stack) -> None:
-    assert "Can't connect" in refused(idle, 3, "--database", "mysql://nobody@127.0.0.1:1/none")
+    assert "Can't connect" in refused(idle, 3, "--database", "mysql://unknown@127.0.0.1:1/none")
 
 
 def test_a_database_of_an_unknown_kind_is_refused(idle: Stack) -> None:
@@ -41,7 +41,7 @@ def test_a_database_of_an_unknown_kind_is_refused(idle: Stack) -> None:
 def test_a_run_directory_that_others_can_read_is_refused(idle: Stack) -> None:
     shared = idle.home / "shared"
     shared.mkdir(mode=0o755)
-    (shared / "somebody's").touch()
+    (shared / "file-of-another-user").touch()
     assert "is open to others" in refused(idle, 2, run_dir=str(shared))
     assert shared.stat().st_mode & 0o777 == 0o755
 
@@ -54,9 +54,9 @@ def test_a_process_that_does_not_start_shows_its_log(idle: Stack) -> None:
     idle.run_path.mkdir(mode=0o700)
     with (idle.run_path / "dispatcher.sock.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        said = refused(idle, 1)
-    assert "another process serves it already" in said
-    assert said.splitlines()[-1] == "Drumline did not start: dispatcher failed"
+        stderr = refused(idle, 1)
+    assert "another process serves it already" in stderr
+    assert stderr.splitlines()[-1] == "Drumline did not start: dispatcher failed"
 
 
 def test_wrong_arguments_are_refused_before_anything_is_created(idle: Stack) -> None:

@@ -1,4 +1,4 @@
-"""Which addresses may be called: every spelling, every range, and names that change their mind."""
+"""Which addresses may be called: spellings, ranges, the allowlist, and resolved names."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def refused(rules: AddressRules, url: str) -> str | None:
         ("[4000::1]", "not a public address"),
     ],
 )
-def test_an_address_that_must_not_be_reached_is_refused(address: str, why: str) -> None:
+def test_address_of_a_forbidden_range_is_refused(address: str, why: str) -> None:
     for scheme, port in (("http", ""), ("https", ":8443")):
         reason = refused(DEFAULT, f"{scheme}://{address}{port}")
         assert reason is not None and why in reason
@@ -118,7 +118,7 @@ def test_public_and_private_services_may_be_called(address: str) -> None:
     assert refused(DEFAULT, f"http://{address}") is None
 
 
-def test_each_setting_opens_its_range_and_no_other() -> None:
+def test_each_setting_permits_its_range_and_no_other() -> None:
     for url in ("http://127.0.0.1:8080", "http://[::1]"):
         assert refused(DEFAULT, url) is not None
         assert refused(DEMO, url) is None
@@ -147,7 +147,7 @@ def test_an_unusual_spelling_of_an_ipv4_address_is_refused(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["①②⑦.0.0.1", "\uff11\uff12\uff17.0.0.1", "127。0。0。1", "127.0.0.1"]
 )
-def test_a_host_is_read_as_the_resolver_would_read_it(host: str) -> None:
+def test_host_is_normalised_as_by_the_resolver(host: str) -> None:
     assert HttpTarget.parse(f"http://{host}").host == "127.0.0.1"
     assert refused(DEFAULT, f"http://{host}") is not None
 
@@ -182,7 +182,7 @@ def test_a_host_is_read_as_the_resolver_would_read_it(host: str) -> None:
         ("http://xn--a", None),
     ],
 )
-def test_a_url_that_could_be_read_in_two_ways_is_refused(origin: str, why: str | None) -> None:
+def test_ambiguous_url_is_refused(origin: str, why: str | None) -> None:
     if why is None:
         HttpTarget.parse(origin)
         return
@@ -201,12 +201,12 @@ def test_a_url_that_could_be_read_in_two_ways_is_refused(origin: str, why: str |
         ("http://a_b-c.example.", "http://a_b-c.example."),
     ],
 )
-def test_a_target_has_one_spelling(origin: str, one: str) -> None:
+def test_target_is_normalised(origin: str, one: str) -> None:
     assert HttpTarget.parse(origin).origin == one
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address))
-def test_no_ipv6_spelling_gets_around_the_rules_of_ipv4(address: IPv4Address) -> None:
+def test_no_ipv6_form_of_an_ipv4_address_is_permitted(address: IPv4Address) -> None:
     forms = [f"::ffff:{address}", f"::{address}", f"64:ff9b::{address}", f"::ffff:0:{address}"]
     six = IPv6Address((0x2002 << 112) | (int(address) << 80))
     for form in [*forms, str(six)]:
@@ -222,7 +222,7 @@ def test_the_first_range_that_matches_decides(address: IPv4Address | IPv6Address
     assert (DEFAULT.refusal(address) is None) is expected
 
 
-def test_a_narrow_range_is_not_hidden_behind_a_wider_one() -> None:
+def test_no_range_is_hidden_by_an_earlier_wider_one() -> None:
     networks = [ip_network(text) for text, _, _ in RANGES]
     for i, network in enumerate(networks):
         for earlier in networks[:i]:
@@ -247,7 +247,7 @@ def test_ports_of_other_protocols_are_refused() -> None:
 @pytest.mark.parametrize(
     ("host", "port", "addresses", "allowed"),
     [
-        ("localhost", 80, ["127.0.0.1", "::1"], True),  # by name, wherever it points
+        ("localhost", 80, ["127.0.0.1", "::1"], True),  # by name, for any address
         ("localhost.", 80, ["127.0.0.1"], True),
         ("metadata.example", 80, ["169.254.169.254"], True),
         ("other.example", 80, ["127.0.0.2"], True),  # by address
@@ -257,14 +257,14 @@ def test_ports_of_other_protocols_are_refused() -> None:
         ("other.example", 80, ["8.8.8.8", "127.0.0.1"], True),
         ("other.example", 80, ["8.8.8.8", "127.0.0.9"], False),  # every answer counts
         ("a.svc.example", 80, ["10.0.0.1"], True),
-        ("a.svc.example", 80, ["127.0.0.9"], False),  # a pattern does not say where it points
+        ("a.svc.example", 80, ["127.0.0.9"], False),  # a pattern does not permit addresses
         ("svc.example", 80, ["169.254.169.254"], False),
         ("evil-localhost", 80, ["127.0.0.9"], False),
         ("localhost.evil", 80, ["127.0.0.9"], False),
         ("nothing.example", 80, [], False),
     ],
 )
-def test_the_allowlist_comes_first(
+def test_allowlist_overrides_the_ranges(
     host: str, port: int, addresses: list[str], allowed: bool
 ) -> None:
     answers = [ip_address(address) for address in addresses]
@@ -275,7 +275,7 @@ def test_the_allowlist_comes_first(
             LISTED.check_addresses(host, port, answers)
 
 
-def test_only_the_allowlist() -> None:
+def test_with_only_allowlist_other_targets_are_refused() -> None:
     names = AddressRules(
         allowlist=parse_allowlist(["api.example", "*.svc.example"]), only_allowlist=True
     )
@@ -299,13 +299,13 @@ def test_only_the_allowlist() -> None:
     ["10.0.0.1/8", "exa mple", "*.1.2.3.4", "*", "*.", "name:0", "name:65536", "127.1", "[::1",
      "http://example", "0x7f000001", "a*b", "user@host"],
 )  # fmt: skip
-def test_a_wrong_line_of_the_allowlist_is_named(line: str) -> None:
+def test_invalid_entry_of_the_allowlist_is_named(line: str) -> None:
     with pytest.raises(BadConfig, match="http_allowlist") as caught:
         parse_allowlist([line])
     assert repr(line) in str(caught.value)
 
 
-def test_lines_of_the_allowlist() -> None:
+def test_allowlist_is_parsed() -> None:
     parsed = parse_allowlist(
         [" Name.Example ", "", "name:8080", "*.a.b:1", "::1", "[::1]:80", "[fd00::/8]:80",
          "10.0.0.0/8:81", "1.2.3.4"]
@@ -322,7 +322,7 @@ def test_lines_of_the_allowlist() -> None:
     ]
 
 
-def test_the_settings_make_the_rules() -> None:
+def test_rules_are_made_from_the_settings() -> None:
     assert AddressRules.of(Settings()) == DEFAULT
     assert AddressRules.of(Settings(http_allow_loopback=True)) == DEMO
 
@@ -347,7 +347,7 @@ def resolve(
     return asyncio.run(go())
 
 
-def test_every_answer_is_checked() -> None:
+def test_every_resolved_address_is_checked() -> None:
     assert resolve(DEFAULT, lambda *_: ["10.0.0.1", "2606:4700::1"]) == ["10.0.0.1", "2606:4700::1"]
     for bad in ("127.0.0.1", "::1", "169.254.169.254", "::ffff:127.0.0.1", "fe80::1%eth0"):
         for answers in ([bad], ["8.8.8.8", bad], [bad, "8.8.8.8"]):
@@ -357,7 +357,7 @@ def test_every_answer_is_checked() -> None:
         resolve(DEFAULT, lambda *_: [])
 
 
-def test_an_address_that_the_allowlist_vouches_for_gets_a_socket_and_no_other_does() -> None:
+def test_socket_is_opened_for_checked_addresses_only() -> None:
     assert resolve(LISTED, lambda *_: ["169.254.169.254"], "metadata.example")
     info = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("169.254.169.254", 80))
 
@@ -372,7 +372,7 @@ def test_an_address_that_the_allowlist_vouches_for_gets_a_socket_and_no_other_do
         asyncio.run(open_unresolved())
 
 
-def test_a_name_that_only_a_pattern_lists_gets_its_socket() -> None:
+def test_name_permitted_by_a_pattern_gets_a_socket() -> None:
     lines = parse_allowlist(["*.svc.example"])
     rules = AddressRules(allowlist=lines, only_allowlist=True)
     assert resolve(rules, lambda *_: ["10.0.0.1"], "a.svc.example") == ["10.0.0.1"]
@@ -380,7 +380,7 @@ def test_a_name_that_only_a_pattern_lists_gets_its_socket() -> None:
         resolve(rules, lambda *_: ["10.0.0.1"], "a.example")
 
 
-def test_a_name_that_no_codec_takes_is_a_name_that_does_not_exist() -> None:
+def test_name_that_cannot_be_encoded_is_unknown() -> None:
     def lookup(host: str, port: int) -> Sequence[str]:
         raise UnicodeError("label too long")
 
@@ -388,5 +388,5 @@ def test_a_name_that_no_codec_takes_is_a_name_that_does_not_exist() -> None:
         resolve(DEFAULT, lookup)
 
 
-def test_there_is_room_for_thousands_of_connections() -> None:
+def test_connection_limit_is_at_least_16() -> None:
     assert connection_limit() >= 16

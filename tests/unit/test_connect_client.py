@@ -1,4 +1,4 @@
-"""The client of a Connect cluster: what it repeats, waits for and refuses to believe."""
+"""The client of a Connect cluster: its retries, waits and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drumline.handlers.connect.states import WantedState
 from examples.connect_standin.cluster import Manners
 from examples.connect_standin.faults import Fault
 from examples.connect_standin.server import Server
-from tests.connect_world import together
+from tests.connect_clusters import run_with_timeout
 
 QUIET = Manners(delay=0.004, rebalance=0.0, events=0.0)
 
@@ -35,14 +35,14 @@ def with_client(
             finally:
                 await connect.close()
 
-    together(main())
+    run_with_timeout(main())
 
 
-def test_changed_sets_and_removes() -> None:
+def test_merge_config_sets_and_removes_keys() -> None:
     assert merge_config({"a": "1", "b": "2"}, {"b": None, "c": "3"}) == {"a": "1", "c": "3"}
 
 
-def test_read_is_repeated_and_rebalance_is_waited_for() -> None:
+def test_read_is_retried_and_change_waits_for_a_rebalance() -> None:
     async def test(server: Server, connect: Connect) -> None:
         server.faults = [Fault("GET", times=2), Fault("PUT", status=409, message="rebalance")]
         server.faults[1].times = 3
@@ -53,7 +53,7 @@ def test_read_is_repeated_and_rebalance_is_waited_for() -> None:
     with_client(test)
 
 
-def test_change_without_an_answer_is_not_repeated_by_the_client() -> None:
+def test_change_without_a_response_is_not_repeated() -> None:
     async def test(server: Server, connect: Connect) -> None:
         server.faults = [Fault("PUT", what="lose")]
         with pytest.raises(UnknownOutcome):
@@ -72,20 +72,20 @@ def test_unreachable_cluster_is_a_clear_error() -> None:
     with_client(test)
 
 
-def test_login_page_in_front_of_connect_is_not_taken_for_success() -> None:
+def test_redirect_to_a_login_page_is_an_error() -> None:
     async def test(server: Server, connect: Connect) -> None:
         server.faults = [Fault(".*", status=302, message="log in first")]
-        for ask in (connect.stop("orders"), connect.config("orders")):
+        for call in (connect.stop("orders"), connect.config("orders")):
             with pytest.raises(ConnectError, match="302 log in first"):
-                await ask
+                await call
 
     with_client(test)
 
 
-def test_cluster_that_is_away_for_a_while_is_waited_for() -> None:
+def test_poller_waits_for_a_cluster_that_is_temporarily_unreachable() -> None:
     async def test(server: Server, connect: Connect) -> None:
         watch = StatePoller(connect)
-        server.faults = [Fault("GET", times=8)]  # more than one read puts up with
+        server.faults = [Fault("GET", times=8)]  # more than the retries of one read
         server.cluster.aim(server.cluster.connectors["orders"], "STOPPED")
         await watch.until("orders", WantedState.STOPPED)
         server.faults = [Fault("GET", status=403, message="no")]
@@ -95,7 +95,7 @@ def test_cluster_that_is_away_for_a_while_is_waited_for() -> None:
     with_client(test)
 
 
-def test_refusal_is_told_without_the_secret_it_quotes() -> None:
+def test_secret_in_an_error_response_is_masked() -> None:
     async def test(server: Server, connect: Connect) -> None:
         now = await connect.config("orders") or {}
         with pytest.raises(ConnectError) as caught:
@@ -134,29 +134,29 @@ def test_connector_names_are_quoted() -> None:
     with_client(test)
 
 
-def test_many_are_waited_for_with_one_request_at_a_time() -> None:
+def test_poller_reads_all_connectors_with_one_request() -> None:
     async def test(server: Server, connect: Connect) -> None:
         names = [f"c{number}" for number in range(300)]
         server.cluster.seed(names)
-        asked: list[str] = []
-        once = connect._send
+        requests: list[str] = []
+        original = connect._send
 
         async def counted(method: str, path: str, body: object) -> tuple[int, bytes]:
-            asked.append(path)
-            return await once(method, path, body)
+            requests.append(path)
+            return await original(method, path, body)
 
         connect._send = counted  # type: ignore[method-assign]
         for name in names:
             server.cluster.aim(server.cluster.connectors[name], "STOPPED")
         watch = StatePoller(connect)
         await asyncio.gather(*(watch.until(name, WantedState.STOPPED) for name in names))
-        assert len(asked) < 100, "300 were waited for"
-        assert asked[0] == "/connectors?expand=status"
+        assert len(requests) < 100, "300 connectors were polled"
+        assert requests[0] == "/connectors?expand=status"
 
     with_client(test, Manners(delay=0.05, rebalance=0.0, events=0.0))
 
 
-def test_waiting_is_given_up_with_the_task_and_leaves_nothing_behind() -> None:
+def test_cancelled_wait_is_removed_and_polling_stops() -> None:
     async def test(server: Server, connect: Connect) -> None:
         watch = StatePoller(connect)
         waiting = asyncio.create_task(watch.until("orders", WantedState.STOPPED))
@@ -166,6 +166,6 @@ def test_waiting_is_given_up_with_the_task_and_leaves_nothing_behind() -> None:
             await waiting
         assert not watch._waiters
         assert watch._polling is not None
-        await watch._polling  # it ends by itself when nobody waits
+        await watch._polling  # it ends when no waiter is left
 
     with_client(test)

@@ -16,7 +16,14 @@ from drumline.handlers.connect.reset_gtid import ResetGtid
 from drumline.handlers.connect.start_stop import StartConnector, StopConnector
 from examples.connect_standin.cluster import SOURCE, Manners
 from examples.connect_standin.faults import Fault
-from tests.connect_world import Crash, Kept, Saboteur, World, together, world
+from tests.connect_clusters import (
+    ClusterSet,
+    Crash,
+    CrashAtChange,
+    StoredCapture,
+    run_with_timeout,
+    running_clusters,
+)
 
 PANAMA = {
     "source": {
@@ -43,40 +50,44 @@ OPERATIONS: dict[str, tuple[Handler, Any, str]] = {
 }
 
 
-async def prepared(made: World) -> None:
-    made["a"].cluster.seed(["orders", "stopped"])
-    made["a"].cluster.aim(made["a"].cluster.connectors["stopped"], "STOPPED")
-    await made["a"].cluster.connectors["stopped"].work  # type: ignore[misc]
+async def seed_connectors(clusters: ClusterSet) -> None:
+    clusters["a"].cluster.seed(["orders", "stopped"])
+    clusters["a"].cluster.aim(clusters["a"].cluster.connectors["stopped"], "STOPPED")
+    await clusters["a"].cluster.connectors["stopped"].work  # type: ignore[misc]
 
 
-def place(param: Any) -> Any:
-    """Two systems serve az a; where it does not matter, the test means k8s."""
+def with_system(param: Any) -> Any:
+    """Two systems serve az a: use k8s unless the param names one."""
     return {"system": "k8s", **(param or {})}
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operation_is_done_found_done_and_rolled_back(name: str) -> None:
+def test_operation_is_idempotent_and_can_be_rolled_back(name: str) -> None:
     handler, param, target = OPERATIONS[name]
 
     async def main() -> None:
-        async with world() as made:
-            await prepared(made)
-            before, kept = made.snapshot(), Kept()
-            await made.run(handler, place(param), target=target, kept=kept)
-            done = made.snapshot()
+        async with running_clusters() as clusters:
+            await seed_connectors(clusters)
+            before, stored = clusters.snapshot(), StoredCapture()
+            await clusters.run(handler, with_system(param), target=target, stored=stored)
+            done = clusters.snapshot()
             assert done != before
-            changes = len(made["a"].journal)
+            changes = len(clusters["a"].journal)
 
-            await made.run(handler, place(param), target=target, kept=kept)
-            assert made.snapshot() == done
-            assert len(made["a"].journal) == changes, "a second run changed something"
+            await clusters.run(handler, with_system(param), target=target, stored=stored)
+            assert clusters.snapshot() == done
+            assert len(clusters["a"].journal) == changes, "a second run changed something"
 
-            await made.run(handler, place(param), target=target, kept=kept, rollback=True)
-            assert made.snapshot() == before
-            await made.run(handler, place(param), target=target, kept=kept, rollback=True)
-            assert made.snapshot() == before
+            await clusters.run(
+                handler, with_system(param), target=target, stored=stored, rollback=True
+            )
+            assert clusters.snapshot() == before
+            await clusters.run(
+                handler, with_system(param), target=target, stored=stored, rollback=True
+            )
+            assert clusters.snapshot() == before
 
-    together(main())
+    run_with_timeout(main())
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["unsent", "unanswered"])
@@ -84,58 +95,66 @@ def test_operation_is_done_found_done_and_rolled_back(name: str) -> None:
 def test_operation_survives_a_crash_at_every_change(name: str, after: bool) -> None:
     handler, param, target = OPERATIONS[name]
 
-    async def attempt(made: World, kept: Kept, at: int, *, rollback: bool) -> bool:
-        """Crash at the n-th change, begin again. False when there is no n-th change."""
-        with Saboteur(at, after=after) as saboteur:
+    async def attempt(
+        clusters: ClusterSet, stored: StoredCapture, at: int, *, rollback: bool
+    ) -> bool:
+        """Crash at the n-th change and run again. False if there is no n-th change."""
+        with CrashAtChange(at, after=after) as crash:
             try:
-                await made.run(handler, place(param), target=target, kept=kept, rollback=rollback)
+                await clusters.run(
+                    handler, with_system(param), target=target, stored=stored, rollback=rollback
+                )
             except Crash:
-                await made.run(handler, place(param), target=target, kept=kept, rollback=rollback)
-        return saboteur.struck
+                await clusters.run(
+                    handler, with_system(param), target=target, stored=stored, rollback=rollback
+                )
+        return crash.crashed
 
     async def once(at: int, expected: Any) -> bool:
-        async with world() as made:
-            await prepared(made)
-            before, kept = made.snapshot(), Kept()
-            struck = await attempt(made, kept, at, rollback=False)
-            assert made.snapshot() == expected, f"crash at change {at}"
-            undone = await attempt(made, kept, at, rollback=True)
-            assert made.snapshot() == before, f"crash at change {at} of the rollback"
-            return struck or undone
+        async with running_clusters() as clusters:
+            await seed_connectors(clusters)
+            before, stored = clusters.snapshot(), StoredCapture()
+            crashed = await attempt(clusters, stored, at, rollback=False)
+            assert clusters.snapshot() == expected, f"crash at change {at}"
+            undone = await attempt(clusters, stored, at, rollback=True)
+            assert clusters.snapshot() == before, f"crash at change {at} of the rollback"
+            return crashed or undone
 
-    async def straight() -> Any:
-        async with world() as made:
-            await prepared(made)
-            await made.run(handler, place(param), target=target)
-            return made.snapshot()
+    async def without_crash() -> Any:
+        async with running_clusters() as clusters:
+            await seed_connectors(clusters)
+            await clusters.run(handler, with_system(param), target=target)
+            return clusters.snapshot()
 
     async def main() -> None:
-        at, expected = 0, await straight()
+        at, expected = 0, await without_crash()
         while await once(at, expected):
             at += 1
         assert at > 0
 
-    together(main())
+    run_with_timeout(main())
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["unsent", "unanswered"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_half_done_operation_is_rolled_back(name: str, after: bool) -> None:
+def test_interrupted_operation_is_rolled_back(name: str, after: bool) -> None:
     """A task that failed in the middle is rolled back without having been finished first."""
     handler, param, target = OPERATIONS[name]
 
     async def once(at: int) -> bool:
-        async with world() as made:
-            await prepared(made)
-            before, kept = made.snapshot(), Kept()
-            with Saboteur(at, after=after):
+        async with running_clusters() as clusters:
+            await seed_connectors(clusters)
+            before, stored = clusters.snapshot(), StoredCapture()
+            with CrashAtChange(at, after=after):
                 try:
-                    await made.run(handler, place(param), target=target, kept=kept)
+                    await clusters.run(handler, with_system(param), target=target, stored=stored)
                     return False
                 except Crash:
                     pass
-            await made.run(handler, place(param), target=target, kept=kept, rollback=True)
-            assert made.snapshot() == before, f"crash at change {at}"
+            await clusters.run(
+                handler, with_system(param), target=target, stored=stored, rollback=True
+            )
+            assert clusters.snapshot() == before, f"crash at change {at}"
             return True
 
     async def main() -> None:
@@ -144,151 +163,161 @@ def test_half_done_operation_is_rolled_back(name: str, after: bool) -> None:
             at += 1
         assert at > 0
 
-    together(main())
+    run_with_timeout(main())
 
 
 @pytest.mark.parametrize("what", ["lose", "refuse"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operation_survives_answers_that_get_lost(name: str, what: str) -> None:
-    """The first three changes have no answer, or are refused: looked after, then asked again."""
+def test_operation_survives_lost_and_refused_requests(name: str, what: str) -> None:
+    """The first three changes get no response or are refused: the state is read, then retried."""
     handler, param, target = OPERATIONS[name]
 
-    def trouble() -> list[Fault]:
+    def faults() -> list[Fault]:
         return [Fault("POST|PUT|PATCH|DELETE", what=what, times=3)]
 
     async def main() -> None:
-        async with world() as made:
-            await prepared(made)
-            await made.run(handler, place(param), target=target)
-            expected = made.snapshot()
-        async with world() as made:
-            await prepared(made)
-            before, kept = made.snapshot(), Kept()
-            for server in made.servers.values():
-                server.faults = trouble()
-            await made.run(handler, place(param), target=target, kept=kept)
-            assert made.snapshot() == expected
+        async with running_clusters() as clusters:
+            await seed_connectors(clusters)
+            await clusters.run(handler, with_system(param), target=target)
+            expected = clusters.snapshot()
+        async with running_clusters() as clusters:
+            await seed_connectors(clusters)
+            before, stored = clusters.snapshot(), StoredCapture()
+            for server in clusters.servers.values():
+                server.faults = faults()
+            await clusters.run(handler, with_system(param), target=target, stored=stored)
+            assert clusters.snapshot() == expected
             for path in ("/config$", "/offsets$", "/connectors$"):
-                for server in made.servers.values():
+                for server in clusters.servers.values():
                     # A move sets the configuration of its copy once more, to take the mark off.
                     assert max(server.count("PATCH|POST", path).values(), default=0) <= 1
-            for server in made.servers.values():
-                server.faults = trouble()
-            await made.run(handler, place(param), target=target, kept=kept, rollback=True)
-            assert made.snapshot() == before
+            for server in clusters.servers.values():
+                server.faults = faults()
+            await clusters.run(
+                handler, with_system(param), target=target, stored=stored, rollback=True
+            )
+            assert clusters.snapshot() == before
 
-    together(main())
-
-
-def test_reset_gtid_is_not_repeated_after_the_connector_went_on() -> None:
-    """Once it runs, its offsets move: only the mark says that they were reset."""
-
-    async def main() -> None:
-        async with world(Manners(delay=0.004, rebalance=0.002, events=100_000.0)) as made:
-            made["a"].cluster.seed(["orders"])
-            kept, param = Kept(), place({"gtids": f"{SOURCE}:1-5"})
-            with Saboteur(2, after=True) as saboteur, pytest.raises(Crash):
-                await made.run(ResetGtid(), param, kept=kept)
-            assert saboteur.struck
-            await made.run(ResetGtid(), param, kept=kept)
-            assert made["a"].count("PATCH", "/offsets") == {"orders": 1}
-
-    together(main())
+    run_with_timeout(main())
 
 
-def test_offsets_are_altered_only_when_the_tasks_are_gone() -> None:
-    """A task that is still going down writes its offsets last: they must not win."""
+def test_reset_gtid_is_not_repeated_once_the_connector_runs_again() -> None:
+    """A running connector moves its offsets: only the mark shows that they were reset."""
 
     async def main() -> None:
-        async with world(Manners(delay=0.05, rebalance=0.0, events=10.0)) as made:
-            made["a"].cluster.seed(["orders"])
-            connector = made["a"].cluster.connectors["orders"]
-            made["a"].cluster.aim(connector, "PAUSED")  # so that nothing moves after the reset
+        async with running_clusters(
+            Manners(delay=0.004, rebalance=0.002, events=100_000.0)
+        ) as clusters:
+            clusters["a"].cluster.seed(["orders"])
+            stored, param = StoredCapture(), with_system({"gtids": f"{SOURCE}:1-5"})
+            with CrashAtChange(2, after=True) as crash, pytest.raises(Crash):
+                await clusters.run(ResetGtid(), param, stored=stored)
+            assert crash.crashed
+            await clusters.run(ResetGtid(), param, stored=stored)
+            assert clusters["a"].count("PATCH", "/offsets") == {"orders": 1}
+
+    run_with_timeout(main())
+
+
+def test_offsets_are_altered_only_after_the_tasks_have_stopped() -> None:
+    """A stopping task writes its offsets last and must not overwrite the new ones."""
+
+    async def main() -> None:
+        async with running_clusters(Manners(delay=0.05, rebalance=0.0, events=10.0)) as clusters:
+            clusters["a"].cluster.seed(["orders"])
+            connector = clusters["a"].cluster.connectors["orders"]
+            clusters["a"].cluster.aim(connector, "PAUSED")  # so that nothing moves after the reset
             await connector.work
-            await made.run(ResetGtid(), place({"gtids": f"{SOURCE}:1-5"}))
+            await clusters.run(ResetGtid(), with_system({"gtids": f"{SOURCE}:1-5"}))
             ((_, offset),) = [v for k, v in connector.offsets.items() if "server" in k]
             assert offset["gtids"] == f"{SOURCE}:1-5"
 
-    together(main())
+    run_with_timeout(main())
 
 
 def test_move_takes_the_newest_offsets_both_ways() -> None:
     async def main() -> None:
-        async with world(Manners(delay=0.004, rebalance=0.0, events=50_000.0)) as made:
-            made["a"].cluster.seed(["orders"])
-            kept, param = Kept(), place({"to_az": "az-b"})
-            await made.run(SwitchAz(), param, kept=kept)
-            assert "orders" not in made["a"].cluster.connectors
-            moved = made["b"].cluster.connectors["orders"]
+        async with running_clusters(
+            Manners(delay=0.004, rebalance=0.0, events=50_000.0)
+        ) as clusters:
+            clusters["a"].cluster.seed(["orders"])
+            stored, param = StoredCapture(), with_system({"to_az": "az-b"})
+            await clusters.run(SwitchAz(), param, stored=stored)
+            assert "orders" not in clusters["a"].cluster.connectors
+            moved = clusters["b"].cluster.connectors["orders"]
             at_b = moved.done
             assert at_b > 1000
-            await made.run(SwitchAz(), param, kept=kept, rollback=True)
-            assert made["a"].cluster.connectors["orders"].done >= at_b
+            await clusters.run(SwitchAz(), param, stored=stored, rollback=True)
+            assert clusters["a"].cluster.connectors["orders"].done >= at_b
 
-    together(main())
+    run_with_timeout(main())
 
 
 def test_change_of_a_paused_connector_leaves_it_paused() -> None:
     async def main() -> None:
-        async with world() as made:
-            made["a"].cluster.seed(["orders"])
-            connector = made["a"].cluster.connectors["orders"]
-            made["a"].cluster.aim(connector, "PAUSED")
+        async with running_clusters() as clusters:
+            clusters["a"].cluster.seed(["orders"])
+            connector = clusters["a"].cluster.connectors["orders"]
+            clusters["a"].cluster.aim(connector, "PAUSED")
             await connector.work
-            await made.run(ChangeConfig(), place({"replicas": 2}))
+            await clusters.run(ChangeConfig(), with_system({"replicas": 2}))
             assert connector.config["tasks.max"] == "2"
             assert connector.target == connector.state == "PAUSED"
 
-    together(main())
+    run_with_timeout(main())
 
 
 def test_older_connect_without_patch_gets_the_whole_config() -> None:
     async def main() -> None:
-        async with world(Manners(delay=0.004, patch_config=False, events=0.0)) as made:
-            made["a"].cluster.seed(["orders"])
-            before = dict(made["a"].cluster.connectors["orders"].config)
-            kept = Kept()
-            await made.run(ChangeConfig(), place({"replicas": 2}), kept=kept)
-            now = made["a"].cluster.connectors["orders"].config
+        async with running_clusters(
+            Manners(delay=0.004, patch_config=False, events=0.0)
+        ) as clusters:
+            clusters["a"].cluster.seed(["orders"])
+            before = dict(clusters["a"].cluster.connectors["orders"].config)
+            stored = StoredCapture()
+            await clusters.run(ChangeConfig(), with_system({"replicas": 2}), stored=stored)
+            now = clusters["a"].cluster.connectors["orders"].config
             assert now == before | {"tasks.max": "2"}
-            await made.run(ChangeConfig(), place({"replicas": 2}), kept=kept, rollback=True)
-            assert made["a"].cluster.connectors["orders"].config == before
+            await clusters.run(
+                ChangeConfig(), with_system({"replicas": 2}), stored=stored, rollback=True
+            )
+            assert clusters["a"].cluster.connectors["orders"].config == before
 
-    together(main())
+    run_with_timeout(main())
 
 
-def test_start_restarts_what_failed() -> None:
+def test_start_restarts_failed_tasks() -> None:
     async def main() -> None:
-        async with world() as made:
-            made["a"].cluster.seed(["orders"], {"standin.fail": "task"})
-            connector = made["a"].cluster.connectors["orders"]
-            made["a"].cluster.restart(connector)
+        async with running_clusters() as clusters:
+            clusters["a"].cluster.seed(["orders"], {"standin.fail": "task"})
+            connector = clusters["a"].cluster.connectors["orders"]
+            clusters["a"].cluster.restart(connector)
             await connector.work
             assert connector.tasks[0]["state"] == "FAILED"
             del connector.config["standin.fail"]
-            await made.run(StartConnector(), place(None))
+            await clusters.run(StartConnector(), with_system(None))
             assert connector.tasks[0]["state"] == "RUNNING"
 
-    together(main())
+    run_with_timeout(main())
 
 
 def test_connector_that_fails_is_an_error_with_its_reason_and_without_its_password() -> None:
     async def main() -> None:
-        async with world() as made:
-            made["a"].cluster.seed(["orders"])
+        async with running_clusters() as clusters:
+            clusters["a"].cluster.seed(["orders"])
             with pytest.raises(ConnectError) as caught:
-                await made.run(ChangeConfig(), place({"set": {"standin.fail": "task"}}))
+                await clusters.run(ChangeConfig(), with_system({"set": {"standin.fail": "task"}}))
             assert "its task 0 failed" in str(caught.value)
             assert "Access denied with password ***" in str(caught.value)
             assert "plain-secret" not in str(caught.value)
 
-    together(main())
+    run_with_timeout(main())
 
 
 @pytest.mark.parametrize(
     ("handler", "param", "target", "words"),
     [
-        (StopConnector(), {}, "nobody", "no connector nobody in Connect cluster a"),
+        (StopConnector(), {}, "missing", "no connector missing in Connect cluster a"),
         (ChangeConfig(), {}, "orders", "it changes nothing"),
         (ChangeConfig(), {"set": {"name": "x"}}, "orders", "cannot be changed"),
         (
@@ -304,61 +333,63 @@ def test_connector_that_fails_is_an_error_with_its_reason_and_without_its_passwo
         (PanamaMigrate(), {**PANAMA}, "orders", "another connector orders exists"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_refused_before_anything_changes(
+def test_impossible_operation_is_refused_before_any_change(
     handler: Handler, param: Any, target: str, words: str
 ) -> None:
     async def main() -> None:
-        async with world() as made:
-            await prepared(made)
-            kept = Kept()
+        async with running_clusters() as clusters:
+            await seed_connectors(clusters)
+            stored = StoredCapture()
             with pytest.raises(WrongUse) as caught:
-                await made.run(handler, place(param), target=target, kept=kept)
+                await clusters.run(handler, with_system(param), target=target, stored=stored)
             assert words in str(caught.value)
-            assert kept.before is None
-            assert not made["a"].journal
+            assert stored.before is None
+            assert not clusters["a"].journal
 
-    together(main())
+    run_with_timeout(main())
 
 
 def test_connector_in_both_clusters_is_not_moved() -> None:
     async def main() -> None:
-        async with world() as made:
-            made["a"].cluster.seed(["orders"])
-            made["b"].cluster.seed(["orders"])
+        async with running_clusters() as clusters:
+            clusters["a"].cluster.seed(["orders"])
+            clusters["b"].cluster.seed(["orders"])
             with pytest.raises(WrongUse, match="exists in a and in b"):
-                await made.run(SwitchAz(), place({"to_az": "az-b"}))
+                await clusters.run(SwitchAz(), with_system({"to_az": "az-b"}))
 
-    together(main())
+    run_with_timeout(main())
 
 
 def test_rollback_of_a_move_refuses_to_delete_a_copy_that_runs() -> None:
     async def main() -> None:
-        async with world() as made:
-            made["a"].cluster.seed(["orders"])
-            kept, param = Kept(), place({"to_az": "az-b"})
-            await made.run(SwitchAz(), param, kept=kept)
-            made["a"].cluster.seed(["orders"])  # somebody made it again
+        async with running_clusters() as clusters:
+            clusters["a"].cluster.seed(["orders"])
+            stored, param = StoredCapture(), with_system({"to_az": "az-b"})
+            await clusters.run(SwitchAz(), param, stored=stored)
+            clusters["a"].cluster.seed(["orders"])  # as if an operator had created it again
             with pytest.raises(WrongUse, match="also runs in b"):
-                await made.run(SwitchAz(), param, kept=kept, rollback=True)
-            assert "orders" in made["b"].cluster.connectors
+                await clusters.run(SwitchAz(), param, stored=stored, rollback=True)
+            assert "orders" in clusters["b"].cluster.connectors
 
-    together(main())
+    run_with_timeout(main())
 
 
 def test_secrets_stay_in_connect() -> None:
-    """Neither what is kept of a task nor what it did to other settings knows the password."""
+    """The stored capture has no password, and changes of other settings keep it."""
 
     async def main() -> None:
-        async with world() as made:
-            await prepared(made)
+        async with running_clusters() as clusters:
+            await seed_connectors(clusters)
             for handler, param, target in OPERATIONS.values():
-                kept = Kept()
-                await made.run(handler, place(param), target=target, kept=kept)
-                await made.run(handler, place(param), target=target, kept=kept, rollback=True)
-                assert kept.before is not None
-                assert kept.after is not None
-                assert "plain-secret" not in kept.before + kept.after
-            kept_there = made["a"].cluster.connectors["orders"].config["database.password"]
-            assert kept_there == "plain-secret-of-orders"
+                stored = StoredCapture()
+                await clusters.run(handler, with_system(param), target=target, stored=stored)
+                await clusters.run(
+                    handler, with_system(param), target=target, stored=stored, rollback=True
+                )
+                assert stored.before is not None
+                assert stored.after is not None
+                assert "plain-secret" not in stored.before + stored.after
+            stored_value = clusters["a"].cluster.connectors["orders"].config["database.password"]
+            assert stored_value == "plain-secret-of-orders"
 
-    together(main())
+    run_with_timeout(main())

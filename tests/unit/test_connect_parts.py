@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import drumline.handlers.connect  # noqa: F401  # registers them
+import drumline.handlers.connect  # noqa: F401  # registers the handlers
 from drumline import config
 from drumline.command_layer.param_schema import require
 from drumline.config.connect_clusters import ClusterSelector, ConnectCluster, select_cluster
@@ -41,11 +41,11 @@ def status(state: str, *tasks: str) -> ConnectorReport:
 
 
 @pytest.mark.parametrize(
-    ("seen", "target", "there"),
+    ("seen", "target", "reached"),
     [
         (status("RUNNING", "RUNNING", "RUNNING"), WantedState.RUNNING, True),
         (status("RUNNING", "RUNNING", "UNASSIGNED"), WantedState.RUNNING, False),
-        (status("RUNNING"), WantedState.RUNNING, False),  # its tasks are still to come
+        (status("RUNNING"), WantedState.RUNNING, False),  # no task has started yet
         (status("STOPPED"), WantedState.STOPPED, True),
         (status("STOPPED", "RUNNING"), WantedState.STOPPED, False),
         (status("PAUSED", "PAUSED"), WantedState.PAUSED, True),
@@ -53,28 +53,28 @@ def status(state: str, *tasks: str) -> ConnectorReport:
         (None, WantedState.STOPPED, False),
     ],
 )
-def test_is_at(seen: ConnectorReport | None, target: WantedState, there: bool) -> None:
-    assert is_in_state(seen, target) is there
+def test_is_in_state(seen: ConnectorReport | None, target: WantedState, reached: bool) -> None:
+    assert is_in_state(seen, target) is reached
 
 
-def test_target_of_what_failed_is_to_run() -> None:
+def test_wanted_state_of_a_failed_connector_is_running() -> None:
     assert wanted_state("FAILED") is WantedState.RUNNING
     assert wanted_state("UNASSIGNED") is WantedState.RUNNING
     assert wanted_state(None) is WantedState.RUNNING
     assert wanted_state("PAUSED") is WantedState.PAUSED
 
 
-def test_state_counts_when_it_has_held() -> None:
+def test_state_counts_after_the_settle_time() -> None:
     settling = StableState(WantedState.RUNNING, 1.0)
     running, restarting = status("RUNNING", "RUNNING"), status("RUNNING", "UNASSIGNED")
-    assert not settling.update(running, 0.0)  # perhaps from before the change
+    assert not settling.update(running, 0.0)  # may be from before the change
     assert not settling.update(restarting, 0.5)
     assert not settling.update(running, 0.9)
     assert not settling.update(running, 1.8)
     assert settling.update(running, 2.0)
 
 
-def test_failure_counts_when_it_has_held() -> None:
+def test_failure_counts_after_the_settle_time() -> None:
     settling = StableState(WantedState.RUNNING, 1.0)
     failed = status("RUNNING", "RUNNING", "FAILED")
     assert not settling.update(failed, 0.0)
@@ -94,26 +94,28 @@ offset_sets = st.lists(
 
 
 @given(offset_sets, offset_sets)
-def test_plan_makes_the_one_of_the_other(now: list[Offset], wanted: list[Offset]) -> None:
+def test_offset_changes_turn_one_set_into_the_other(
+    now: list[Offset], wanted: list[Offset]
+) -> None:
     has = by_partition(now)
     for each in offset_changes(now, wanted):
         key = msgspec.json.encode(each.partition, order="deterministic")
         if each.offset is None:
-            del has[key]  # nothing is forgotten that was not there
+            del has[key]  # raises if the partition had no offset
         else:
             assert has.get(key) != each, "written without need"
             has[key] = each
     assert has == by_partition(wanted)
 
 
-def test_mark_is_found_and_taken_away() -> None:
+def test_mark_is_found_and_removed() -> None:
     offsets = [Offset({"server": "s"}, {"pos": 1}), mark(7)]
     assert marked_by(offsets) == 7
     assert marked_by(offsets[:1]) is None
     assert mark(None).offset is None
 
 
-def test_new_position_leaves_what_belonged_to_the_old_one() -> None:
+def test_new_position_drops_fields_of_the_old_one() -> None:
     old = {"file": "f", "pos": 4, "gtids": "g:1-9", "row": 3, "event": 2, "snapshot": "INITIAL"}
     found = moved_offset([Offset({"server": "s"}, old), mark(1)], None, {"gtids": "g:1-5"})
     assert found == Offset({"server": "s"}, {"file": "f", "pos": 4, "gtids": "g:1-5"})
@@ -160,7 +162,7 @@ def test_which_settings_are_secret(key: str, value: str | None, secret: bool) ->
     assert is_plain_secret(key, value) is secret
 
 
-def test_mask_takes_every_secret_out_of_a_text() -> None:
+def test_every_secret_in_a_text_is_masked() -> None:
     settings = {"a.password": "long-secret", "b.password": "long-secret-er", "host": "db"}
     text = "no long-secret-er and long-secret at mongodb://u:pw@db nor ?password=x; db stays"
     assert mask_config_secrets(text, settings) == (
@@ -206,7 +208,7 @@ def cluster(name: str, **more: Any) -> ConnectCluster:
     return ConnectCluster(name=name, url="http://c.example:8083", **more)
 
 
-def test_find_tells_clusters_apart_or_says_what_there_is() -> None:
+def test_select_cluster_finds_one_cluster_or_lists_the_candidates() -> None:
     a, b = cluster("a", env="prod", az="1"), cluster("b", env="prod", az="2")
     anywhere = cluster("c", env="test")
     known = (a, b, anywhere)
@@ -232,7 +234,7 @@ def test_find_tells_clusters_apart_or_says_what_there_is() -> None:
         ([{"name": "a", "url": "http://c", "passwort": "x"}], "passwort"),
     ],
 )
-def test_wrong_cluster_in_the_settings_is_named(table: Any, words: str) -> None:
+def test_invalid_cluster_in_the_settings_is_named(table: Any, words: str) -> None:
     environment = {"DRUMLINE_CONNECT": msgspec.json.encode(table).decode()}
     with pytest.raises(BadConfig, match=words):
         config.load(environment)

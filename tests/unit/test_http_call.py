@@ -1,4 +1,4 @@
-"""A call as it is asked for: refused by field, rendered whole, shown without its secrets."""
+"""The parameters of an HTTP call: validation by field, rendering, and masking of secrets."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 URL = "http://api.example/jobs"
 
 
-def sent(values: SlotValues = VALUES, **param: Any) -> RenderedRequest:
+def rendered(values: SlotValues = VALUES, **param: Any) -> RenderedRequest:
     return prepare({"url": URL, **param}).render(values, PARENT)
 
 
-def shown(values: SlotValues = VALUES, **param: Any) -> SentRequest:
+def masked(values: SlotValues = VALUES, **param: Any) -> SentRequest:
     call = prepare({"url": URL, **param})
     return call.masked(call.render(values, PARENT), values).request
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def shown(values: SlotValues = VALUES, **param: Any) -> SentRequest:
         ({"url": URL, "retry": "{"}, "retry", "not JSON"),
     ],
 )  # fmt: skip
-def test_a_wrong_field_is_named(param: object, field: str, why: str) -> None:
+def test_invalid_field_is_named(param: object, field: str, why: str) -> None:
     with pytest.raises(WrongUse) as caught:
         prepare(param)
     assert isinstance(caught.value, BadCall | BadTemplate)
@@ -119,7 +119,7 @@ def test_a_wrong_field_is_named(param: object, field: str, why: str) -> None:
     assert why in str(caught.value)
 
 
-def test_a_job_names_its_fields_in_its_own_way() -> None:
+def test_fields_of_a_job_are_mapped_to_those_of_a_call() -> None:
     job = {
         "name": "nightly",
         "cron_expr": "*/15 * * * * *",
@@ -157,17 +157,17 @@ def test_a_job_names_its_fields_in_its_own_way() -> None:
         {"url": URL, "headers": "", "retry": ""},
     ],
 )
-def test_what_may_be_submitted_fits_the_schema_that_is_announced(param: dict[str, Any]) -> None:
+def test_valid_params_match_the_published_schema(param: dict[str, Any]) -> None:
     param_schema.require(msgspec.json.schema(HttpParam), param)
     prepare(param)
     with pytest.raises(WrongUse, match="timeout"):
         param_schema.require(msgspec.json.schema(HttpParam), {**param, "timeout": 0})
 
 
-# --- what is sent ---------------------------------------------------------------------------------
+# --- rendering ------------------------------------------------------------------------------------
 
 
-def test_the_defaults_of_a_request() -> None:
+def test_request_has_default_method_timeout_and_headers() -> None:
     get, post = prepare({"url": URL}), prepare({"url": URL, "body": "x"})
     assert (get.method, post.method) == ("GET", "POST")
     assert prepare({"url": URL, "method": "put", "body": "x"}).method == "PUT"
@@ -184,12 +184,12 @@ def test_the_defaults_of_a_request() -> None:
         },
         None,
     )
-    assert sent(headers={"user-agent": "me"}).headers["user-agent"] == "me"
-    assert "User-Agent" not in sent(headers={"user-agent": "me"}).headers
+    assert rendered(headers={"user-agent": "me"}).headers["user-agent"] == "me"
+    assert "User-Agent" not in rendered(headers={"user-agent": "me"}).headers
 
 
-def test_the_templates_of_a_request() -> None:
-    request = sent(
+def test_templates_are_rendered_in_url_headers_and_body() -> None:
+    request = rendered(
         url="https://API.example:443/a b/{{job_id}}?at={{scheduled_time}}",
         headers={"X-Run": "{{run_id}}/{{attempt}}"},
         body={"id": "{{run_id}}", "back": ["{{callback_url}}"]},
@@ -218,22 +218,22 @@ def test_the_content_type_decides_how_a_body_is_encoded(
 ) -> None:
     headers = {} if content_type is None else {"content-type": content_type}
     values = {**VALUES, "callback_token": 'a"&b'}
-    assert sent(values, headers=headers, body=body).body == expected
+    assert rendered(values, headers=headers, body=body).body == expected
 
 
-def test_an_async_call_tells_its_callback_if_its_templates_do_not() -> None:
-    told = sent(exec_type="ASYNC").headers
-    assert told["Drumline-Callback-Url"] == VALUES["callback_url"]
-    assert told["Drumline-Callback-Token"] == TOKEN
-    own = sent(exec_type="ASYNC", body='{"u": "{{callback_url}}", "t": "{{callback_token}}"}')
+def test_async_call_adds_callback_headers_unless_its_templates_have_them() -> None:
+    added = rendered(exec_type="ASYNC").headers
+    assert added["Drumline-Callback-Url"] == VALUES["callback_url"]
+    assert added["Drumline-Callback-Token"] == TOKEN
+    own = rendered(exec_type="ASYNC", body='{"u": "{{callback_url}}", "t": "{{callback_token}}"}')
     assert not [name for name in own.headers if name.startswith("Drumline-")]
-    half = sent(exec_type="ASYNC", headers={"X-T": "{{callback_token}}"}).headers
+    half = rendered(exec_type="ASYNC", headers={"X-T": "{{callback_token}}"}).headers
     assert "Drumline-Callback-Url" in half and "Drumline-Callback-Token" not in half
-    assert not [name for name in sent(exec_type="SYNC").headers if name.startswith("Drumline-")]
+    assert not [name for name in rendered(exec_type="SYNC").headers if name.startswith("Drumline-")]
 
 
 @given(st.fixed_dictionaries({name: st.text() | st.integers() for name in SLOT_NAMES}))
-def test_whatever_the_values_a_request_can_be_sent(values: SlotValues) -> None:
+def test_request_is_valid_for_any_slot_values(values: SlotValues) -> None:
     call = prepare(
         {
             "url": "http://h/?a={{run_id}}&b={{callback_token}}",
@@ -249,11 +249,11 @@ def test_whatever_the_values_a_request_can_be_sent(values: SlotValues) -> None:
     call.masked(request, values)
 
 
-# --- what is shown --------------------------------------------------------------------------------
+# --- masking --------------------------------------------------------------------------------------
 
 
-def test_secrets_are_masked_in_what_is_kept_of_a_request() -> None:
-    request = shown(
+def test_secrets_are_masked_in_a_stored_request() -> None:
+    request = masked(
         url="http://h/{{callback_token}}?api_key=k123456&x=1&t={{callback_token}}",
         headers={
             "Authorization": "Bearer hunter2hunter2",
@@ -285,8 +285,8 @@ def test_secrets_are_masked_in_what_is_kept_of_a_request() -> None:
     }
 
 
-def test_a_secret_header_may_be_a_template() -> None:
-    request = shown(
+def test_secret_header_rendered_from_a_template_is_masked() -> None:
+    request = masked(
         headers={"X-Auth-Token": "run-{{run_id}}-{{callback_token}}"}, body=f"run-42-{TOKEN}"
     )
     assert request.headers["X-Auth-Token"] == "***"
@@ -294,9 +294,9 @@ def test_a_secret_header_may_be_a_template() -> None:
 
 
 @pytest.mark.parametrize("before", range(8_180, 8_200))
-def test_a_secret_at_the_cut_is_not_left_in_half(before: int) -> None:
+def test_secret_that_is_cut_off_is_masked_entirely(before: int) -> None:
     secret = "S3CRET-" + "x" * 40
-    request = shown(headers={"Authorization": secret}, body="a" * before + secret + "b" * 100)
+    request = masked(headers={"Authorization": secret}, body="a" * before + secret + "b" * 100)
     assert request.truncated
     assert "S3C" not in (request.body or "")
     assert (request.body or "").startswith("a" * 8_000)
@@ -305,11 +305,11 @@ def test_a_secret_at_the_cut_is_not_left_in_half(before: int) -> None:
 @given(
     st.text(max_size=40_000), st.text(st.characters(codec="utf-8"), max_size=8_000), st.integers()
 )
-def test_what_is_kept_of_a_request_is_bounded_in_json(body: str, header: str, run: int) -> None:
-    # Any text but a template.
+def test_stored_request_has_a_limited_size_in_json(body: str, header: str, run: int) -> None:
+    # Any text without a template.
     header = "".join(c for c in header if c.isprintable()).replace("{", "(")
     body = body.replace("{", "(")
-    request = shown(
+    request = masked(
         {**VALUES, "run_id": run, "callback_url": "\x01" * 5_000},
         body=body,
         headers={"X-A": header, "X-B": header, "X-C": "{{callback_url}}", "Content-Type": "text/x"},
@@ -317,7 +317,7 @@ def test_what_is_kept_of_a_request_is_bounded_in_json(body: str, header: str, ru
     assert len(msgspec.json.encode(request)) < 22 * 1024
 
 
-def test_a_prepared_call_is_shared_by_runs_and_keeps_nothing_of_them() -> None:
+def test_prepared_call_is_shared_by_runs_and_keeps_no_values_of_them() -> None:
     call = prepare({"url": URL, "exec_type": "ASYNC", "headers": {"X-Run": "{{run_id}}"}})
     assert isinstance(call, PreparedCall)
     first = call.render(VALUES, PARENT)

@@ -1,4 +1,4 @@
-"""The `http` handler: from a task to a result, a wait for a callback, or a failure with facts."""
+"""The `http` handler: a task gives a result, a wait for a callback, or a failure with details."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def processed(task: Task, settings: Settings | None = None) -> Any:
         await handler.close()
 
 
-def answering(status: int, text: str = "", **headers: str) -> Answer:
+def respond_with(status: int, text: str = "", **headers: str) -> Answer:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=status, text=text, headers=headers)
 
@@ -66,7 +66,7 @@ async def failure(answer: Answer, **param: Any) -> HttpCallFailed:
     return caught.value
 
 
-def test_the_handler_announces_itself() -> None:
+def test_handler_is_registered_with_its_schema() -> None:
     spec = registry["http/http"].spec
     assert (spec.target_type, spec.type, spec.is_async, spec.timeout) == ("http", "http", True, 20)
     assert not spec.captures and not spec.rolls_back
@@ -74,7 +74,7 @@ def test_the_handler_announces_itself() -> None:
     assert handler_specs(HttpHandler(), "here")[0].doc
 
 
-def test_the_values_of_a_run() -> None:
+def test_template_values_of_a_run() -> None:
     task = task_of({})
     assert template_values(task, RUN) == {
         "run_id": 42,
@@ -91,7 +91,7 @@ def test_the_values_of_a_run() -> None:
 
 
 @in_loop
-async def test_success_is_a_result_that_fits_into_json() -> None:
+async def test_result_of_a_successful_call_is_valid_json() -> None:
     seen: dict[str, str] = {}
 
     async def answer(request: web.Request) -> web.Response:
@@ -110,8 +110,8 @@ async def test_success_is_a_result_that_fits_into_json() -> None:
 
 
 @in_loop
-async def test_a_failure_keeps_the_same_facts() -> None:
-    error = await failure(answering(503, "down for\n  a while", **{"Retry-After": "30"}))
+async def test_failure_has_the_result_of_the_call() -> None:
+    error = await failure(respond_with(503, "down for\n  a while", **{"Retry-After": "30"}))
     assert isinstance(error, DrumlineError)
     assert (error.result.outcome, error.result.status_code) == (CallOutcome.SERVER_ERROR, 503)
     assert error.wait == 30
@@ -132,10 +132,12 @@ async def test_a_failure_keeps_the_same_facts() -> None:
         (302, '{"max_attempts": 2, "on": [302]}', False),
     ],
 )
-def test_the_policy_says_whether_a_failure_is_final(status: int, retry: Any, final: bool) -> None:
+def test_retry_policy_decides_whether_a_failure_is_final(
+    status: int, retry: Any, final: bool
+) -> None:
     @in_loop
     async def go() -> None:
-        assert (await failure(answering(status), retry=retry)).final is final
+        assert (await failure(respond_with(status), retry=retry)).final is final
 
     go()
 
@@ -156,8 +158,8 @@ async def test_a_timeout_has_its_own_cause() -> None:
 
 
 @in_loop
-async def test_an_address_that_is_refused_is_final() -> None:
-    async with serving(answering(200)) as origin:
+async def test_refused_address_is_a_final_failure() -> None:
+    async with serving(respond_with(200)) as origin:
         with pytest.raises(HttpCallFailed, match="may not be called") as caught:
             await processed(task_of({"url": origin}), Settings())
     assert (caught.value.result.outcome, caught.value.final) == (CallOutcome.REFUSED, True)
@@ -185,13 +187,13 @@ async def test_an_async_call_that_is_accepted_waits_for_its_callback() -> None:
 
 @in_loop
 async def test_an_async_call_that_is_not_accepted_is_a_failure() -> None:
-    async with serving(answering(500)) as origin:
+    async with serving(respond_with(500)) as origin:
         with pytest.raises(HttpCallFailed):
             await processed(task_of({"url": origin, "exec_type": "ASYNC"}, callback=CALLBACK))
 
 
 @in_loop
-async def test_a_wrong_param_is_told_by_its_field() -> None:
+async def test_invalid_param_is_reported_with_its_field() -> None:
     for param, why in (
         (None, "param is wrong"),
         ({"url": "http://h/", "colour": 1}, "colour is wrong"),
@@ -205,7 +207,7 @@ async def test_a_wrong_param_is_told_by_its_field() -> None:
 
 
 @in_loop
-async def test_all_calls_of_a_loop_share_one_client_and_runs_share_one_prepared_call() -> None:
+async def test_calls_share_one_client_and_runs_share_one_prepared_call() -> None:
     handler = HttpHandler(Settings(http_allow_loopback=True))
     assert handler.client() is handler.client()
     param = json.dumps({"url": "http://h/"})
@@ -214,7 +216,7 @@ async def test_all_calls_of_a_loop_share_one_client_and_runs_share_one_prepared_
     await handler.close()
 
 
-def test_a_runner_that_calls_nothing_does_not_load_an_http_library() -> None:
+def test_importing_the_handler_does_not_import_aiohttp() -> None:
     code = "import drumline.handlers.http.handler, sys; print(sorted({'aiohttp'} & {*sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

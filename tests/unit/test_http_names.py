@@ -1,4 +1,4 @@
-"""Which machine is called: names, addresses and certificates."""
+"""Name resolution, address checks and certificates of HTTP calls."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ OPENSSL = shutil.which("openssl")
      "http://localhost:{port}/", "http://0.0.0.0:{port}/", "http://169.254.169.254/",
      "http://[::ffff:7f00:1]:{port}/"],
 )  # fmt: skip
-def test_no_spelling_of_this_machine_is_called(url: str) -> None:
+def test_every_spelling_of_this_machine_is_refused(url: str) -> None:
     @in_loop
     async def go() -> None:
         async with serving(echo_host) as origin, calling(AddressRules()) as call:
             port = origin.rpartition(":")[2]
-            for _ in range(2):  # the first refusal must not be taken for a clearance
+            for _ in range(2):  # a cached refusal must not be read as permission
                 result = await call(url.format(port=port))
                 assert (result.outcome, result.response) == (CallOutcome.REFUSED, None)
                 assert result.error is not None and "may not be called" in result.error
@@ -52,7 +52,7 @@ def test_no_spelling_of_this_machine_is_called(url: str) -> None:
 
 
 @in_loop
-async def test_a_name_is_resolved_once_and_called_by_that_address_under_its_own_name() -> None:
+async def test_name_is_resolved_once_and_sent_as_host() -> None:
     lookups: list[str] = []
 
     def lookup(host: str, port: int) -> Sequence[str]:
@@ -68,7 +68,7 @@ async def test_a_name_is_resolved_once_and_called_by_that_address_under_its_own_
 
 
 @in_loop
-async def test_a_name_that_answers_differently_the_second_time_is_refused_then(
+async def test_name_that_later_resolves_to_a_refused_address_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def goodbye(request: web.Request) -> web.Response:
@@ -76,7 +76,7 @@ async def test_a_name_that_answers_differently_the_second_time_is_refused_then(
 
     answers = iter([["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1", "127.0.0.2"]])
     rules = AddressRules(allowlist=parse_allowlist(["127.0.0.1"]))
-    monkeypatch.setattr(connector_module, "DNS_CACHE", 0)  # every connection asks anew
+    monkeypatch.setattr(connector_module, "DNS_CACHE", 0)  # every connection resolves again
     async with serving(goodbye) as origin, calling(rules, lookup=lambda *_: next(answers)) as call:
         url = f"http://name.example:{origin.rpartition(':')[2]}/"
         outcomes = [(await call(url)).outcome for _ in range(3)]
@@ -84,7 +84,7 @@ async def test_a_name_that_answers_differently_the_second_time_is_refused_then(
 
 
 @in_loop
-async def test_a_refusal_reaches_all_who_wait_for_the_same_name() -> None:
+async def test_refusal_is_returned_to_all_calls_that_wait_for_the_name() -> None:
     lookups = 0
 
     def lookup(host: str, port: int) -> Sequence[str]:
@@ -99,7 +99,7 @@ async def test_a_refusal_reaches_all_who_wait_for_the_same_name() -> None:
 
 
 @in_loop
-async def test_the_allowlist_lets_a_name_through_to_this_machine() -> None:
+async def test_allowlist_permits_a_name_that_resolves_to_this_machine() -> None:
     rules = AddressRules(allowlist=parse_allowlist(["name.example"]))
     async with (
         serving(echo_host) as origin,
@@ -112,7 +112,7 @@ async def test_the_allowlist_lets_a_name_through_to_this_machine() -> None:
 
 
 @in_loop
-async def test_a_name_that_does_not_exist() -> None:
+async def test_unknown_name_is_a_connection_error() -> None:
     def lookup(host: str, port: int) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -123,7 +123,7 @@ async def test_a_name_that_does_not_exist() -> None:
 
 
 @in_loop
-async def test_a_name_server_that_hangs_holds_up_nobody_else() -> None:
+async def test_hanging_name_server_does_not_delay_other_calls() -> None:
     import threading
 
     release = threading.Event()
@@ -147,7 +147,7 @@ async def test_a_name_server_that_hangs_holds_up_nobody_else() -> None:
 
 
 @in_loop
-async def test_the_name_and_not_the_address_is_in_the_tls_handshake() -> None:
+async def test_tls_handshake_has_the_name_and_not_the_address() -> None:
     hellos: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -161,14 +161,14 @@ async def test_the_name_and_not_the_address_is_in_the_tls_handshake() -> None:
 
 
 @in_loop
-async def test_a_server_that_does_not_speak_tls() -> None:
+async def test_server_without_tls_is_a_tls_error() -> None:
     async with serving(echo_host) as origin:
         result = await call_once(origin.replace("http:", "https:"))
     assert result.outcome is CallOutcome.TLS
 
 
-@pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificate")
-def test_a_certificate_that_nobody_trusts_is_refused(tmp_path: Path) -> None:
+@pytest.mark.skipif(OPENSSL is None, reason="openssl is needed to make the certificate")
+def test_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     subprocess.run(
         [str(OPENSSL), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
          "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2",

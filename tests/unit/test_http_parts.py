@@ -1,4 +1,4 @@
-"""The pure parts of a call: retry policy, masking, unpacking, cutting, tracing."""
+"""The pure functions of a call: retry policy, masking, decompression, cutting, tracing."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_a_status_code_decides_the_outcome(code: int, outcome: str) -> None:
         ((), CallOutcome.SERVER_ERROR, 500, False),
     ],
 )
-def test_a_policy_says_after_which_outcomes(
+def test_policy_retries_the_listed_outcomes(
     on: tuple[str | int, ...], outcome: CallOutcome, code: int | None, wanted: bool
 ) -> None:
     assert RetryPolicy(max_attempts=3, on=on).retries(outcome, code) is wanted
 
 
 @given(st.sampled_from(CallOutcome), st.none() | st.integers(0, 999))
-def test_success_and_refusal_are_never_tried_again(outcome: CallOutcome, code: int | None) -> None:
+def test_success_and_refusal_are_never_retried(outcome: CallOutcome, code: int | None) -> None:
     everything = RetryPolicy(max_attempts=9, on=(*RETRIABLE, *range(100, 200), *range(300, 600)))
     assert everything.invalid_entry() is None
     assert everything.retries(outcome, code) is (
@@ -81,11 +81,11 @@ def test_success_and_refusal_are_never_tried_again(outcome: CallOutcome, code: i
 
 
 @pytest.mark.parametrize("entry", ["2xx", 200, "200", 600, "nope", "", 99, "4x", "٤٠٤"])
-def test_a_policy_for_an_outcome_that_does_not_exist_is_refused(entry: str | int) -> None:
+def test_policy_with_an_unknown_outcome_is_refused(entry: str | int) -> None:
     assert repr(entry) in (RetryPolicy(on=(entry,)).invalid_entry() or "")
 
 
-def test_the_runs_retry_rule_comes_from_the_policy() -> None:
+def test_policy_is_converted_to_the_retry_rule_of_the_run() -> None:
     retry = RetryPolicy(max_attempts=4, delay=2, factor=3, max_delay=60, jitter=0).to_retry()
     assert (retry.retries, retry.backoff(1, 0.5), retry.backoff(2, 0.5)) == (3, 2, 6)
     assert retry.backoff(9, 0.5) == 60
@@ -105,7 +105,7 @@ def test_the_runs_retry_rule_comes_from_the_policy() -> None:
         (CallOutcome.REFUSED, None, 0, False),
     ],
 )
-def test_the_policy_decides_what_becomes_of_a_run(
+def test_policy_decides_whether_a_run_is_retried(
     outcome: CallOutcome, code: int | None, failures: int, again: bool
 ) -> None:
     policy = RetryPolicy(max_attempts=3)
@@ -121,16 +121,16 @@ def test_the_policy_decides_what_becomes_of_a_run(
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("value", "seconds"),
     [
         (None, 0), ("", 0), ("soon", 0), ("-5", 0), ("0", 0), ("120", 120),
         ("99999999999999", 3600), (format_datetime(datetime(2026, 1, 1, 0, 1, tzinfo=UTC)), 60),
         ("Thu, 01 Jan 2026 00:00:30 GMT", 30), ("Wed, 01 Jan 2025 00:00:00 GMT", 0), ("1.5", 0),
     ],
 )  # fmt: skip
-def test_a_service_may_ask_to_be_left_alone(said: str | None, seconds: float) -> None:
+def test_retry_after_is_parsed(value: str | None, seconds: float) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-    assert retry_after({} if said is None else {"Retry-After": said}, now) == seconds
+    assert retry_after({} if value is None else {"Retry-After": value}, now) == seconds
 
 
 # --- masking --------------------------------------------------------------------------------------
@@ -144,13 +144,13 @@ def test_a_service_may_ask_to_be_left_alone(said: str | None, seconds: float) ->
      "credentials", "sessionid", "jwt", "X-Auth", "sasl.jaas.config", "basic.auth.user.info",
      "ssl.keystore.key"],
 )  # fmt: skip
-def test_names_that_hold_secrets(name: str) -> None:
+def test_secret_names_are_recognised(name: str) -> None:
     assert is_secret_name(name)
-    assert may_contain_secret_names(f"x {name} y")  # the quick look misses none of them
+    assert may_contain_secret_names(f"x {name} y")  # the quick check has no false negatives
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "X-Request-Id", "key", "author", "pass", "name"])
-def test_names_that_hold_none(name: str) -> None:
+def test_other_names_are_not_secret(name: str) -> None:
     assert not is_secret_name(name)
 
 
@@ -176,7 +176,7 @@ def test_names_that_hold_none(name: str) -> None:
         ('{"message": "the token is gone"}', '{"message": "the token is gone"}'),
     ],
 )
-def test_what_stands_behind_a_secret_name_is_masked(text: str, masked: str) -> None:
+def test_value_of_a_secret_name_is_masked(text: str, masked: str) -> None:
     assert mask_named_values(text) == masked
 
 
@@ -199,18 +199,18 @@ def test_masking_json_masks_exactly_the_secret_keys(document: object, cut: int) 
 
     text = json.dumps(document)
     assert json.loads(mask_named_values(text)) == expected(document)
-    mask_named_values(text[:cut])  # a part of it does no harm
+    mask_named_values(text[:cut])  # a cut document raises no error
 
 
 @given(st.text("ab%", max_size=60), st.integers(0, 80))
-def test_no_part_of_a_secret_is_left_at_the_end(text: str, cut: int) -> None:
+def test_secret_cut_at_the_end_is_masked_entirely(text: str, cut: int) -> None:
     hidden = "S3CRET-" * 3
     left = SecretValues([hidden]).mask((text + hidden + text)[:cut], cut=True)
     assert "S" not in left
     assert left.replace(MASK, "") in text + text
 
 
-def test_a_secret_is_found_however_it_comes_back() -> None:
+def test_secret_is_masked_in_every_encoding() -> None:
     secrets = SecretValues(['Bearer ab"c/d+ef', "sid=hunter2; short=x"])
     for form in ('ab"c/d+ef', 'ab\\"c/d+ef', "ab%22c%2Fd%2Bef", "hunter2", "sid=hunter2; short=x"):
         assert secrets.mask(f"<{form}>") == f"<{MASK}>"
@@ -220,31 +220,31 @@ def test_a_secret_is_found_however_it_comes_back() -> None:
 @pytest.mark.parametrize(
     "text", ["token" * 4_000, '"token' * 3_000, "<token" * 3_000, "token=" * 3_000, '"a":' * 5_000]
 )
-def test_a_hostile_answer_does_not_take_long_to_mask(text: str) -> None:
+def test_masking_a_hostile_response_takes_linear_time(text: str) -> None:
     started = time.process_time()
     mask_named_values(text)
-    assert time.process_time() - started < 0.5  # a pattern that goes back takes minutes
+    assert time.process_time() - started < 0.5  # a backtracking pattern takes minutes
 
 
-# --- unpacking and cutting ------------------------------------------------------------------------
+# --- decompression and cutting --------------------------------------------------------------------
 
 
 @given(st.binary(max_size=3_000), st.sampled_from(["gzip", "deflate", "raw", ""]), st.integers(1))
-def test_what_was_packed_is_unpacked_up_to_the_limit(data: bytes, how: str, limit: int) -> None:
+def test_body_is_decompressed_up_to_the_limit(data: bytes, how: str, limit: int) -> None:
     limit = limit % 4_000 + 1
     raw = zlib.compressobj(wbits=-15)
-    packed = {
+    compressed = {
         "gzip": gzip.compress(data),
         "deflate": zlib.compress(data),
         "raw": raw.compress(data) + raw.flush(),
         "": data,
     }[how]
-    unpacked, whole = decompress(packed, "deflate" if how == "raw" else how, limit)
-    assert unpacked == data[:limit]
+    decompressed, whole = decompress(compressed, "deflate" if how == "raw" else how, limit)
+    assert decompressed == data[:limit]
     assert whole or len(data) >= limit
 
 
-def test_a_bomb_is_unpacked_no_further_than_what_is_kept() -> None:
+def test_gzip_bomb_is_decompressed_up_to_the_stored_size_only() -> None:
     bomb = gzip.compress(b"\0" * 20_000_000)
     tracemalloc.start()
     try:
@@ -256,9 +256,9 @@ def test_a_bomb_is_unpacked_no_further_than_what_is_kept() -> None:
     assert decompress(many, "gzip", 16_384) == (b"end", True)
 
 
-def test_what_cannot_be_unpacked_is_kept_as_far_as_it_can_be_read() -> None:
-    packed = gzip.compress(b"a" * 100 + bytes(range(256)) * 4)
-    part, whole = decompress(packed[:-20], "GZIP ", 10_000)
+def test_body_with_invalid_compression_is_kept_up_to_the_error() -> None:
+    compressed = gzip.compress(b"a" * 100 + bytes(range(256)) * 4)
+    part, whole = decompress(compressed[:-20], "GZIP ", 10_000)
     assert part.startswith(b"aaa") and not whole
     assert decompress(b"not gzip at all", "gzip", 100) == (b"", False)
     assert decompress(b"brotli", "br", 3) == (b"bro", False)
@@ -280,7 +280,7 @@ def test_what_cannot_be_unpacked_is_kept_as_far_as_it_can_be_read() -> None:
         (b"\x00\x01", "image/png", True, "\x00\x01"),
     ],
 )
-def test_bytes_are_read_in_the_charset_that_was_said(
+def test_body_is_decoded_with_its_declared_charset(
     raw: bytes, content_type: str, whole: bool, text: str
 ) -> None:
     assert decode_text(raw, content_type, whole) == text
@@ -292,18 +292,18 @@ def test_a_text_is_cut_by_its_bytes_in_json(text: str, limit: int) -> None:
     assert text.startswith(kept)
     assert len(msgspec.json.encode(kept)) - 2 <= limit
     assert cut is (kept != text)
-    if cut:  # and no more of it than need be, give or take a character of six bytes
+    if cut:  # by no more than necessary, within one character of six bytes
         assert len(msgspec.json.encode(kept)) - 2 >= limit // 6 - 6
 
 
 @given(st.dictionaries(st.text(max_size=60), st.text(max_size=600), max_size=30))
-def test_headers_are_cut_to_what_fits(headers: dict[str, str]) -> None:
+def test_headers_are_cut_to_the_limit(headers: dict[str, str]) -> None:
     kept = cut_headers(headers)
     assert len(msgspec.json.encode(kept)) <= STORED_HEADERS_LIMIT + 8 * len(kept)
     assert list(kept) == list(headers)[: len(kept)]
 
 
-def test_only_headers_that_say_something_are_kept() -> None:
+def test_only_known_headers_are_stored() -> None:
     given_ = {"content-type": "a", "Set-Cookie": "b", "RETRY-AFTER": "5", "X-Other": "c"}
     assert stored_headers(given_) == {"Content-Type": "a", "Retry-After": "5"}
 
@@ -311,7 +311,7 @@ def test_only_headers_that_say_something_are_kept() -> None:
 # --- tracing --------------------------------------------------------------------------------------
 
 
-def test_a_request_has_the_runs_trace_and_a_span_of_its_own() -> None:
+def test_request_has_the_trace_of_the_run_and_its_own_span() -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     first, second = traceparent(trace).split("-"), traceparent(trace).split("-")
     assert first[:2] == second[:2] == ["00", trace]

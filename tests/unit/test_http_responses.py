@@ -1,4 +1,4 @@
-"""Answers that are failures: slow ones, broken ones, and ones that are too much."""
+"""Slow, broken and oversized responses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aiohttp import web
 from drumline.handlers.http.retry import CallOutcome
 from tests.unit.loopback import RawServer, call_once, calling, in_loop, responding_with, serving
 
-# --- answers that are failures -------------------------------------------------------------------
+# --- failures ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [(204, CallOutcome.SUCCESS), (404, CallOutcome.CLIENT_ERROR), (503, CallOutcome.SERVER_ERROR)],
 )
-def test_the_status_decides(status: int, outcome: CallOutcome) -> None:
+def test_status_decides_the_outcome(status: int, outcome: CallOutcome) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=status, headers={"Retry-After": "7"})
 
@@ -60,7 +60,7 @@ def test_a_redirect_is_not_followed(status: int, where: str) -> None:
 
 
 @in_loop
-async def test_a_slow_answer_times_out_and_its_connection_is_closed() -> None:
+async def test_slow_response_times_out_and_its_connection_is_closed() -> None:
     server = responding_with(then="hang")
     async with server.running() as origin:
         result = await call_once(origin, timeout=0.2)
@@ -76,7 +76,7 @@ async def test_a_slow_answer_times_out_and_its_connection_is_closed() -> None:
 
 
 @in_loop
-async def test_an_answer_that_never_ends_times_out_with_what_came_of_it() -> None:
+async def test_unfinished_response_times_out_and_its_start_is_kept() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n\r\n"
     server = responding_with(head + b"half of ", b"it", then="hang")
     async with server.running() as origin:
@@ -89,7 +89,7 @@ async def test_an_answer_that_never_ends_times_out_with_what_came_of_it() -> Non
 
 
 @in_loop
-async def test_an_answer_in_drops_is_bounded_by_the_same_timeout() -> None:
+async def test_timeout_applies_to_a_response_sent_in_small_pieces() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n")
         while True:
@@ -106,9 +106,7 @@ async def test_an_answer_in_drops_is_bounded_by_the_same_timeout() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
 @pytest.mark.parametrize("then", ["close", "reset"])
-def test_a_broken_connection_is_one_failure_and_not_a_second_request(
-    method: str, then: str
-) -> None:
+def test_broken_connection_is_not_followed_by_a_second_request(method: str, then: str) -> None:
     @in_loop
     async def go() -> None:
         server = responding_with(then=then)
@@ -134,7 +132,7 @@ def test_a_broken_connection_is_one_failure_and_not_a_second_request(
         (b"HTTP/1.1 200 OK\r\n" + b"X-A: a\r\n" * 5_000 + b"\r\n", None, ""),
     ],
 )
-def test_an_answer_that_is_not_whole_is_a_failure(
+def test_incomplete_or_invalid_response_is_a_connection_error(
     answer: bytes, status: int | None, error: str
 ) -> None:
     @in_loop
@@ -150,7 +148,7 @@ def test_an_answer_that_is_not_whole_is_a_failure(
 
 
 @in_loop
-async def test_more_bytes_than_were_announced_are_not_taken_for_the_next_answer() -> None:
+async def test_bytes_after_the_content_length_are_not_read_as_the_next_response() -> None:
     smuggled = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
     server = responding_with(
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled, then="hang"
@@ -164,7 +162,7 @@ async def test_more_bytes_than_were_announced_are_not_taken_for_the_next_answer(
 
 
 @pytest.mark.parametrize("then", ["hang", "reset"])
-def test_a_service_that_does_not_read_our_body_can_still_answer(then: str) -> None:
+def test_response_is_read_even_if_the_service_does_not_read_the_body(then: str) -> None:
     @in_loop
     async def go() -> None:
         server = responding_with(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", then=then)
@@ -176,7 +174,7 @@ def test_a_service_that_does_not_read_our_body_can_still_answer(then: str) -> No
 
 
 @in_loop
-async def test_nobody_listens() -> None:
+async def test_refused_connection_is_a_connection_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     result = await call_once(f"http://127.0.0.1:{port}")
@@ -185,7 +183,7 @@ async def test_nobody_listens() -> None:
 
 
 @in_loop
-async def test_a_call_that_is_cancelled_closes_its_connection_and_gives_no_result() -> None:
+async def test_cancelled_call_closes_its_connection() -> None:
     server = responding_with(then="hang")
     async with server.running() as origin, calling() as call:
         running = asyncio.create_task(call(origin))
@@ -197,11 +195,11 @@ async def test_a_call_that_is_cancelled_closes_its_connection_and_gives_no_resul
         await server.disconnected.wait()
 
 
-# --- answers that are too much -------------------------------------------------------------------
+# --- large responses -----------------------------------------------------------------------------
 
 
 @in_loop
-async def test_a_huge_answer_is_read_in_part_and_hung_up_on() -> None:
+async def test_huge_response_is_read_in_part_and_the_connection_closed() -> None:
     written = 0
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -221,11 +219,11 @@ async def test_a_huge_answer_is_read_in_part_and_hung_up_on() -> None:
     assert result.response is not None
     assert len(result.response.body) == 16 * 1024
     assert result.response.truncated
-    assert written < 32 * 1024 * 1024  # what it can be ahead of us by
+    assert written < 32 * 1024 * 1024  # the socket buffers between server and client
 
 
 @in_loop
-async def test_an_answer_of_some_size_is_read_to_its_end_and_its_connection_used_again() -> None:
+async def test_response_above_the_stored_size_is_read_and_its_connection_reused() -> None:
     connections: set[object] = set()
 
     async def answer(request: web.Request) -> web.Response:
@@ -241,7 +239,7 @@ async def test_an_answer_of_some_size_is_read_to_its_end_and_its_connection_used
 
 
 @in_loop
-async def test_a_gzip_bomb_is_not_unpacked() -> None:
+async def test_gzip_bomb_is_not_decompressed() -> None:
     bomb = gzip.compress(b"\0" * 20_000_000)
 
     async def answer(request: web.Request) -> web.Response:
@@ -251,12 +249,12 @@ async def test_a_gzip_bomb_is_not_unpacked() -> None:
         result = await call_once(origin)
     assert result.outcome is CallOutcome.SUCCESS
     assert result.response is not None and result.response.truncated
-    # A NUL has six bytes in JSON: it is those that are counted.
+    # A NUL has six bytes in JSON, and the limit counts bytes of JSON.
     assert result.response.body == "\0" * (16 * 1024 // 6)
 
 
 @in_loop
-async def test_a_packed_answer_is_unpacked() -> None:
+async def test_compressed_response_is_decompressed() -> None:
     async def answer(request: web.Request) -> web.Response:
         response = web.Response(text="ä" * 5_000)
         response.enable_compression()

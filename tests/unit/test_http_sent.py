@@ -1,4 +1,4 @@
-"""Calls as a service sees them: sent as asked, and no secret that comes back is shown."""
+"""Calls as a service receives them, and masking of secrets that a response echoes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aiohttp import web
 from drumline.handlers.http.retry import CallOutcome
 from tests.unit.loopback import TOKEN, TRACE, call_once, calling, in_loop, responding_with, serving
 
-# --- the ordinary case ---------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------
 
 
 @in_loop
-async def test_a_call_is_sent_as_asked_and_its_result_says_what_happened() -> None:
+async def test_call_is_sent_as_specified_and_recorded_in_its_result() -> None:
     seen: dict[str, Any] = {}
 
     async def answer(request: web.Request) -> web.Response:
@@ -55,13 +55,13 @@ async def test_a_call_is_sent_as_asked_and_its_result_says_what_happened() -> No
     assert document["response"]["body"] == '{"ok": true}'
     assert document["response"]["headers"]["X-Request-Id"] == "r1"
     assert document["response"]["truncated"] is False
-    # All headers went out as they are shown, but for the secret and what frames the message.
-    unshown = set(seen["headers"]) - set(document["request"]["headers"])
-    assert unshown == {"Host", "Content-Length"}
+    # The result has all headers that were sent, except those that frame the message.
+    unrecorded = set(seen["headers"]) - set(document["request"]["headers"])
+    assert unrecorded == {"Host", "Content-Length"}
 
 
 @in_loop
-async def test_each_method_is_one_request() -> None:
+async def test_each_method_makes_one_request() -> None:
     seen: list[tuple[str, int | None, str | None]] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -80,16 +80,16 @@ async def test_each_method_is_one_request() -> None:
 
 
 @in_loop
-async def test_a_thousand_calls_are_under_way_at_once() -> None:
+async def test_a_thousand_calls_run_at_the_same_time() -> None:
     waiting = 0
-    all_there = asyncio.Event()
+    all_received = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
         nonlocal waiting
         waiting += 1
         if waiting == 1_000:
-            all_there.set()
-        await all_there.wait()
+            all_received.set()
+        await all_received.wait()
         return web.Response(text=request.path)
 
     async with serving(answer) as origin, calling() as call:
@@ -101,7 +101,7 @@ async def test_a_thousand_calls_are_under_way_at_once() -> None:
 
 
 @in_loop
-async def test_connections_are_used_again_and_cookies_are_not() -> None:
+async def test_connections_are_reused_and_cookies_are_not_kept() -> None:
     connections: set[object] = set()
     cookies: list[str | None] = []
 
@@ -110,7 +110,7 @@ async def test_connections_are_used_again_and_cookies_are_not() -> None:
         cookies.append(request.headers.get("Cookie"))
         return web.Response(headers={"Set-Cookie": "sid=hunter2hunter2"})
 
-    # By a name: for a bare address no client would keep a cookie anyway.
+    # With a name, as no client keeps cookies of a bare address.
     async with serving(answer) as origin, calling(lookup=lambda *_: ["127.0.0.1"]) as call:
         for _ in range(20):
             result = await call(f"http://name.example:{origin.rpartition(':')[2]}/")
@@ -131,11 +131,11 @@ async def test_the_environment_does_not_choose_a_proxy(monkeypatch: pytest.Monke
         assert (await call_once(origin)).outcome is CallOutcome.SUCCESS
 
 
-# --- secrets that come back ----------------------------------------------------------------------
+# --- echoed secrets ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("before", [0, *range(16_300, 16_400, 7)])
-def test_secrets_are_masked_in_an_answer_that_echoes_them(before: int) -> None:
+def test_secrets_are_masked_in_a_response_that_echoes_them(before: int) -> None:
     async def echo(request: web.Request) -> web.Response:
         secrets = f"{request.headers['Authorization']} {request.query['t']} "
         return web.Response(
@@ -160,7 +160,7 @@ def test_secrets_are_masked_in_an_answer_that_echoes_them(before: int) -> None:
 
 
 @in_loop
-async def test_secrets_are_masked_in_what_a_failure_says() -> None:
+async def test_secrets_are_masked_in_an_error_message() -> None:
     server = responding_with(b"HTTP/1.1 Bearer hunter2hunter2 OK\r\n\r\n")
     async with server.running() as origin:
         result = await call_once(

@@ -1,4 +1,4 @@
-"""Stand-in Connect clusters, and tasks on them that can crash at any request."""
+"""Stand-in Connect clusters, and tasks on them whose worker crashes at a given change."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ QUICK = Manners(delay=0.004, rebalance=0.002, events=0.0)
 
 
 class Crash(BaseException):
-    """The worker is gone: nothing of it goes on."""
+    """The worker crashed."""
 
 
 @dataclass
-class Kept:
-    """What the database keeps of a task over its attempts."""
+class StoredCapture:
+    """The capture of a task, as the database keeps it over the attempts."""
 
     before: str | None = None
     after: str | None = None
@@ -48,7 +48,7 @@ class Kept:
         return None if self.after is None else msgspec.json.decode(self.after)
 
 
-class World:
+class ClusterSet:
     """Clusters by name: `a` and `b` are azs of one system, `vm` is another system in az a."""
 
     PLACES: Mapping[str, tuple[str, str]] = {
@@ -57,13 +57,13 @@ class World:
 
     def __init__(self, manners: Manners = QUICK) -> None:
         self.servers = {name: Server(name, manners) for name in self.PLACES}
-        self.clusters: tuple[ConnectCluster, ...] = ()
+        self.configured: tuple[ConnectCluster, ...] = ()
 
     def __getitem__(self, name: str) -> Server:
         return self.servers[name]
 
     def snapshot(self) -> dict[str, Any]:
-        """All that operations can change, as the servers have it."""
+        """The state of all connectors on all servers."""
         return {
             name: {
                 each.name: deepcopy((each.config, each.target, each.state, each.offsets))
@@ -78,17 +78,17 @@ class World:
         param: Any = None,
         *,
         target: str = "orders",
-        kept: Kept | None = None,
+        stored: StoredCapture | None = None,
         rollback: bool = False,
         az: str | None = "az-a",
         task_id: int = 7,
     ) -> Any:
-        """One attempt. What it captured is in `kept`, whatever becomes of it."""
-        kept = kept or Kept()
+        """Run one attempt; its capture is in `stored`, even if it fails."""
+        stored = stored or StoredCapture()
         body = TaskBody(
             region="r1", target_id=target, target_name=None, target_env="prod", instance_id=None,
             param=None if param is None else msgspec.json.encode(param).decode(),
-            before_update=kept.before, after_update=kept.after,
+            before_update=stored.before, after_update=stored.after,
             batch=msgspec.msgpack.encode(
                 BatchInfo(1, "b", handler.types[0], handler.target_type, az=az)
             ),
@@ -103,7 +103,7 @@ class World:
         )  # fmt: skip
 
         def capture(before: str, after: str) -> bool:
-            kept.before, kept.after = before, after
+            stored.before, stored.after = before, after
             return True
 
         registered = RegisteredHandler(handler_specs(handler, "test")[0], handler)
@@ -115,50 +115,50 @@ class World:
 
 
 @asynccontextmanager
-async def world(manners: Manners = QUICK, **settings: Any) -> Any:
-    """Started clusters, and handlers that know them."""
-    made = World(manners)
-    for server in made.servers.values():
+async def running_clusters(manners: Manners = QUICK, **settings: Any) -> Any:
+    """Start clusters and configure the handlers with them."""
+    started = ClusterSet(manners)
+    for server in started.servers.values():
         await server.start()
-    made.clusters = tuple(
+    started.configured = tuple(
         ConnectCluster(
-            name=name, url=made[name].url, env="prod", region="r1", az=az, system=system,
+            name=name, url=started[name].url, env="prod", region="r1", az=az, system=system,
             poll=0.003, settle=0.015, **settings,
         )
-        for name, (az, system) in made.PLACES.items()
+        for name, (az, system) in started.PLACES.items()
     )  # fmt: skip
-    os.environ["DRUMLINE_CONNECT"] = msgspec.json.encode(made.clusters).decode()
+    os.environ["DRUMLINE_CONNECT"] = msgspec.json.encode(started.configured).decode()
     operation.clusters.cache_clear()
     try:
-        yield made
+        yield started
     finally:
         del os.environ["DRUMLINE_CONNECT"]
         operation.clusters.cache_clear()
         await operation.close_connections()
-        for server in made.servers.values():
+        for server in started.servers.values():
             await server.stop()
 
 
-class Saboteur:
-    """Crashes a worker at its n-th change, before it was sent or after it was done."""
+class CrashAtChange:
+    """Crashes the worker at its n-th change, before it is sent or after it was made."""
 
     def __init__(self, at: int, *, after: bool) -> None:
         self.left = at
         self.after = after
-        self.struck = False
+        self.crashed = False
 
-    def __enter__(self) -> Saboteur:
+    def __enter__(self) -> CrashAtChange:
         self._original = original = Connect._send
 
         async def once(connect: Connect, method: str, path: str, body: object) -> Any:
-            mine = method != "GET" and not self.struck
-            if mine and self.left == 0 and not self.after:
-                self.struck = True
+            counts = method != "GET" and not self.crashed
+            if counts and self.left == 0 and not self.after:
+                self.crashed = True
                 raise Crash
             answer = await original(connect, method, path, body)
-            if mine and answer[0] != 409:
+            if counts and answer[0] != 409:
                 if self.left == 0:
-                    self.struck = True
+                    self.crashed = True
                     raise Crash
                 self.left -= 1
             return answer
@@ -170,8 +170,8 @@ class Saboteur:
         Connect._send = self._original  # type: ignore[method-assign]
 
 
-def together(main: Coroutine[Any, Any, T], seconds: float = 60.0) -> T:
-    """Run a test's coroutine; a test that waits for ever has failed."""
+def run_with_timeout(main: Coroutine[Any, Any, T], seconds: float = 60.0) -> T:
+    """Run the coroutine of a test with a time limit."""
 
     async def limited() -> T:
         return await asyncio.wait_for(main, seconds)
