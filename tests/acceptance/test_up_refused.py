@@ -21,7 +21,7 @@ def test_port_in_use_is_named(idle: Stack) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", idle.http_port))
         other.listen()
-        assert f"port {idle.http_port}" in refused(idle, 5)
+        assert f"Port {idle.http_port} " in refused(idle, 5)
 
 
 def test_handlers_that_cannot_be_imported_are_named(idle: Stack) -> None:
