@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from chaos import laws, plan, report
+from chaos import laws, mutations, plan, report
 from chaos.faults import EXTRA_IMPORT, Injector, run_plan
 from chaos.handlers import FOLDER_VARIABLE, TARGETS_VARIABLE
 from chaos.history import History, Recorder
@@ -43,6 +43,10 @@ SETTINGS: dict[str, Any] = {
     "--only", multiple=True, type=click.Choice(sorted(plan.KINDS)),
     help="Inject only faults of this kind; may be repeated.",
 )  # fmt: skip
+@click.option(
+    "--mutate", type=click.Choice(sorted(mutations.MUTATIONS)),
+    help="Weaken the node in this way; the checker must find it.",
+)  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), default=3, show_default=True)
 @click.option(
     "--keep", type=click.Path(path_type=Path), help="Copy history and logs to this folder."
@@ -52,6 +56,7 @@ def main(
     seconds: float,
     database: str,
     only: tuple[str, ...],
+    mutate: str | None,
     workers: int,
     keep: Path | None,
 ) -> None:
@@ -59,10 +64,11 @@ def main(
 
     Exits with 1 if a law was broken.
     """
-    history = run(seed, seconds, database, only, workers, keep)
+    history = run(seed, seconds, database, only, workers, keep, mutate)
     violations = laws.check(history)
     words = [f"--seed {seed}", f"--seconds {seconds:g}", f"--database {database}"]
     words += [f"--only {kind}" for kind in only]
+    words += [f"--mutate {mutate}"] if mutate is not None else []
     click.echo(report.page(history, violations, f"bin/chaos {' '.join(words)}"))
     sys.exit(1 if violations else 0)
 
@@ -74,6 +80,7 @@ def run(
     only: tuple[str, ...] = (),
     workers: int = 3,
     keep: Path | None = None,
+    mutation: str | None = None,
 ) -> History:
     """One run: workload and faults, then the recovery, then the snapshot."""
     with ExitStack() as cleanup:
@@ -85,7 +92,9 @@ def run(
         stack = Stack(url, workers=workers, imports=("chaos.handlers", EXTRA_IMPORT), **SETTINGS)
         stack.environment[FOLDER_VARIABLE] = str(folder / "history")
         stack.environment[TARGETS_VARIABLE] = str(folder / "targets")
-        stack.environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+        stack.environment["PYTHONPATH"] = root = str(Path(__file__).parents[1])
+        if mutation is not None:
+            stack.environment |= mutations.environment(mutation, root)
         cleanup.enter_context(stack)
         url = url or f"sqlite:///{stack.run_path / 'drumline.db'}"
         receiver = Receiver(recorder)
