@@ -19,6 +19,7 @@ from chaos.faults import EXTRA_IMPORT, Injector, run_plan
 from chaos.handlers import FOLDER_VARIABLE, TARGETS_VARIABLE
 from chaos.history import History, Recorder
 from chaos.observe import Observer
+from chaos.proxy import Proxy
 from chaos.workload import Receiver, Workload
 from tests.mariadb import MariaDB
 from tests.stack import Stack
@@ -89,7 +90,13 @@ def run(
         recorder = Recorder(folder / "history")
         mariadb = cleanup.enter_context(_server()) if database == "mariadb" else None
         url = mariadb.create_database("chaos") if mariadb is not None else ""
-        stack = Stack(url, workers=workers, imports=("chaos.handlers", EXTRA_IMPORT), **SETTINGS)
+        proxy = None if mariadb is None else Proxy(mariadb.port, seed)
+        if proxy is not None:
+            cleanup.callback(proxy.close)
+        node_url = url if proxy is None else proxy.url(url)
+        stack = Stack(
+            node_url, workers=workers, imports=("chaos.handlers", EXTRA_IMPORT), **SETTINGS
+        )
         stack.environment[FOLDER_VARIABLE] = str(folder / "history")
         stack.environment[TARGETS_VARIABLE] = str(folder / "targets")
         stack.environment["PYTHONPATH"] = root = str(Path(__file__).parents[1])
@@ -101,7 +108,7 @@ def run(
         cleanup.callback(receiver.close)
         endpoint = f"ipc://{stack.run_path / 'control.sock'}"
         workload = Workload(endpoint, recorder, seed, receiver.url)
-        injector = Injector(stack, recorder, seed, mariadb, url, workload)
+        injector = Injector(stack, recorder, seed, mariadb, url, workload, proxy)
         observer = Observer(stack, url, recorder, injector.unserved)
         cleanup.callback(observer.close)
         workload.prepare(seconds)

@@ -18,6 +18,7 @@ from sqlalchemy import make_url
 
 from chaos.history import FaultInjected, Recorder
 from chaos.plan import PROCESSES, PlannedFault
+from chaos.proxy import Proxy
 from chaos.workload import Workload
 from drumline.errors import DrumlineError
 from drumline.node import run_dir
@@ -36,6 +37,14 @@ BACKLOG = 1200
 """Tasks of a removed handler: more than the dispatcher's queue holds."""
 
 
+RESET_SHARE = 0.3
+"""Of the COMMITs; the others let the node get on with its work."""
+
+
+class NothingHit(Exception):
+    """The fault was injected and hit nothing."""
+
+
 class Injector:
     """Injects one fault at a time. After each, the node is whole again, or on its way to it."""
 
@@ -47,6 +56,7 @@ class Injector:
         mariadb: MariaDB | None,
         database_url: str,
         workload: Workload,
+        proxy: Proxy | None = None,
     ) -> None:
         self.stack = stack
         self.recorder = recorder
@@ -54,6 +64,7 @@ class Injector:
         self.mariadb = mariadb
         self.database_url = database_url
         self.workload = workload
+        self.proxy = proxy
         self.unserved: set[str] = set()
         """Types that no worker serves at present."""
 
@@ -95,6 +106,9 @@ class Injector:
             "lock-database": self._lock_database,
             "kill-database": self._kill_database,
             "stop-database": self._stop_database,
+            "cut-database": self._cut_database,
+            "delay-database": self._delay_database,
+            "reset-after-commit": self._reset_after_commit,
         }
         return actions[fault.kind](fault.seconds)
 
@@ -204,6 +218,39 @@ class Injector:
             time.sleep(seconds)
         finally:
             os.kill(self.mariadb.pid, signal.SIGCONT)
+        return ()
+
+    def _cut_database(self, seconds: float) -> tuple[int, ...]:
+        """Cut the node's connections; new ones are refused until the end of the fault."""
+        assert self.proxy is not None
+        before = self.proxy.cuts
+        self.proxy.refuses = True
+        self.proxy.cut()
+        time.sleep(seconds)
+        self.proxy.refuses = False
+        return self._require(self.proxy.cuts - before, "the node had no connection")
+
+    def _delay_database(self, seconds: float) -> tuple[int, ...]:
+        assert self.proxy is not None
+        before = self.proxy.delayed
+        self.proxy.delays = True
+        time.sleep(seconds)
+        self.proxy.delays = False
+        return self._require(self.proxy.delayed - before, "no packet came")
+
+    def _reset_after_commit(self, seconds: float) -> tuple[int, ...]:
+        """Reset connections after a share of the COMMITs, so that their outcome is unknown."""
+        assert self.proxy is not None
+        before = self.proxy.resets
+        self.proxy.reset_share = RESET_SHARE
+        time.sleep(seconds)
+        self.proxy.reset_share = 0.0
+        return self._require(self.proxy.resets - before, "no COMMIT came")
+
+    @staticmethod
+    def _require(hits: int, otherwise: str) -> tuple[int, ...]:
+        if hits == 0:
+            raise NothingHit(otherwise)
         return ()
 
 

@@ -29,6 +29,9 @@ KINDS: dict[str, tuple[tuple[float, float], tuple[str, ...]]] = {
     "lock-database": ((3.0, 8.0), ("sqlite",)),
     "kill-database": ((1.0, 4.0), ("mariadb",)),
     "stop-database": ((2.0, 6.0), ("mariadb",)),
+    "cut-database": ((0.0, 4.0), ("mariadb",)),
+    "delay-database": ((3.0, 8.0), ("mariadb",)),
+    "reset-after-commit": ((3.0, 8.0), ("mariadb",)),
 }
 """Every kind of fault, with its shortest and longest duration and the databases it applies to."""
 
