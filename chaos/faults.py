@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ import pymysql
 import structlog
 from sqlalchemy import make_url
 
-from chaos.history import FaultInjected, Recorder
+from chaos.history import FaultInjected, FaultMissed, Recorder
 from chaos.plan import PROCESSES, PlannedFault
 from chaos.proxy import Proxy
 from chaos.workload import Workload
@@ -65,15 +65,25 @@ class Injector:
         self.database_url = database_url
         self.workload = workload
         self.proxy = proxy
+        self.hits = ""
+        """How often the proxy acted in the present fault."""
         self.unserved: set[str] = set()
         """Types that no worker serves at present."""
 
     def inject(self, fault: PlannedFault) -> None:
         began = time.monotonic()
+        self.hits = ""
         pids = self._act(fault)
         self._record(
-            began, fault.kind, pids, f"{fault.seconds:g} s", excuses=fault.kind not in BEARABLE
+            began,
+            fault.kind,
+            pids,
+            f"{fault.seconds:g} s{self.hits}",
+            excuses=fault.kind not in BEARABLE,
         )
+
+    def record_missed(self, fault: PlannedFault, reason: str) -> None:
+        self.recorder.write(FaultMissed(at=time.monotonic(), kind=fault.kind, reason=reason))
 
     def _record(
         self,
@@ -114,7 +124,7 @@ class Injector:
 
     # --- processes -------------------------------------------------------------------------------
 
-    def _signal(self, kinds: Iterable[str], number: signal.Signals) -> tuple[int, ...]:
+    def _signal(self, kinds: Sequence[str], number: signal.Signals) -> tuple[int, ...]:
         hit = []
         for kind in kinds:
             pids = self.stack.processes().get(kind, [])
@@ -123,6 +133,8 @@ class Injector:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
                     hit.append(pid)
+        if not hit:
+            raise NothingHit(f"no {' or '.join(kinds)} was running")
         return tuple(hit)
 
     def _suspend(self, kind: str, seconds: float) -> tuple[int, ...]:
@@ -228,7 +240,9 @@ class Injector:
         self.proxy.cut()
         time.sleep(seconds)
         self.proxy.refuses = False
-        return self._require(self.proxy.cuts - before, "the node had no connection")
+        return self._count_hits(
+            self.proxy.cuts - before, "connections cut", "the node had no connection"
+        )
 
     def _delay_database(self, seconds: float) -> tuple[int, ...]:
         assert self.proxy is not None
@@ -236,7 +250,7 @@ class Injector:
         self.proxy.delays = True
         time.sleep(seconds)
         self.proxy.delays = False
-        return self._require(self.proxy.delayed - before, "no packet came")
+        return self._count_hits(self.proxy.delayed - before, "packets delayed", "no packet came")
 
     def _reset_after_commit(self, seconds: float) -> tuple[int, ...]:
         """Reset connections after a share of the COMMITs, so that their outcome is unknown."""
@@ -245,20 +259,22 @@ class Injector:
         self.proxy.reset_share = RESET_SHARE
         time.sleep(seconds)
         self.proxy.reset_share = 0.0
-        return self._require(self.proxy.resets - before, "no COMMIT came")
+        return self._count_hits(self.proxy.resets - before, "connections reset", "no COMMIT came")
 
-    @staticmethod
-    def _require(hits: int, otherwise: str) -> tuple[int, ...]:
+    def _count_hits(self, hits: int, what: str, otherwise: str) -> tuple[int, ...]:
         if hits == 0:
             raise NothingHit(otherwise)
+        self.hits = f", {hits} {what}"
         return ()
 
 
 def run_plan(injector: Injector, plan: list[PlannedFault], stop: threading.Event) -> None:
-    """Inject the planned faults at their times."""
+    """Inject the planned faults at their times, and record those that were not injected."""
     began = time.monotonic()
-    for fault in plan:
+    for number, fault in enumerate(plan):
         if stop.wait(max(0.0, fault.at - (time.monotonic() - began))):
+            for missed in plan[number:]:
+                injector.record_missed(missed, "the workload had ended")
             return
         try:
             injector.inject(fault)
@@ -266,3 +282,4 @@ def run_plan(injector: Injector, plan: list[PlannedFault], stop: threading.Event
             log.error(
                 "Fault not injected", action="fault_failed", kind=fault.kind, error=str(error)
             )
+            injector.record_missed(fault, str(error) or type(error).__name__)

@@ -96,6 +96,13 @@ class FaultInjected(Record, frozen=True, kw_only=True):
     """Whether the node may be slow during the fault and just after it."""
 
 
+class FaultMissed(Record, frozen=True, kw_only=True):
+    """A planned fault was not injected, or it hit nothing."""
+
+    kind: str
+    reason: str
+
+
 class FinalTask(msgspec.Struct, frozen=True):
     """A task in the database at the end of the run."""
 
@@ -142,7 +149,7 @@ class NodeLogLine(Record, frozen=True, kw_only=True):
 
 AnyRecord = (
     Began | Ticked | Ended | ItemDone | TargetChanged | Called | CallbackSent | FaultInjected
-    | Waiting | Snapshot | NodeLogLine
+    | FaultMissed | Waiting | Snapshot | NodeLogLine
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()

@@ -41,6 +41,8 @@ class Violation(msgspec.Struct, frozen=True):
     law: str
     sentence: str
     history: tuple[Record, ...] = ()
+    tasks: tuple[int, ...] = ()
+    """Tasks that it is about, in addition to those of the records."""
 
 
 Law = Callable[[History], Iterator[Violation]]
@@ -61,6 +63,7 @@ def accepted_work_finishes(history: History) -> Iterator[Violation]:
             yield _violation(
                 accepted_work_finishes,
                 f"task {row.id} ({row.type}) is still {row.status}: {row.why}",
+                tasks=(row.id,),
             )
 
 
@@ -148,6 +151,7 @@ def only_deaths_are_charged(history: History) -> Iterator[Violation]:
                 only_deaths_are_charged,
                 f"task {row.id} is charged with {row.deaths} deaths; "
                 f"{len(broken)} of its executions broke off",
+                tasks=(row.id,),
             )
 
 
@@ -202,6 +206,7 @@ def one_run_per_job_and_time(history: History) -> Iterator[Violation]:
                 one_run_per_job_and_time,
                 f"tasks {seen[key].id} and {row.id} are both the firing of job {row.job_id} "
                 f"at {row.scheduled_at}",
+                tasks=(seen[key].id, row.id),
             )
         seen[key] = row
 
@@ -273,6 +278,7 @@ def rollbacks_restore(history: History) -> Iterator[Violation]:
             yield _violation(
                 rollbacks_restore,
                 f"task {row.id} was rolled back and target {target} is {value!r}",
+                tasks=(row.id,),
             )
 
 
@@ -374,8 +380,8 @@ def check(history: History) -> list[Violation]:
     return [violation for law in LAWS for violation in law(history)]
 
 
-def _violation(law: Law, sentence: str, *history: Record) -> Violation:
-    return Violation(law.__name__, sentence, history)
+def _violation(law: Law, sentence: str, *history: Record, tasks: tuple[int, ...] = ()) -> Violation:
+    return Violation(law.__name__, sentence, history, tasks)
 
 
 def _runs_by_task(history: History) -> dict[int, list[Run]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
-from chaos.history import Called, FaultInjected, History, ItemDone, Record
+from chaos.context import Context, in_words
+from chaos.history import Called, FaultInjected, FaultMissed, History, ItemDone
 from chaos.laws import LAWS, Violation
 
 SHOWN = 5
 """Violations of one law that are printed."""
+RECORDS = 20
+"""Records around a violation that are printed."""
 
 
 def page(history: History, violations: Sequence[Violation], replay: str) -> str:
@@ -38,7 +39,13 @@ def _lines(history: History, violations: Sequence[Violation], replay: str) -> It
     yield f"faults             {sum(faults.values()):>7,}  " + ", ".join(
         f"{kind} {count}" for kind, count in sorted(faults.items())
     )
+    missed = Counter(f"{fault.kind} ({fault.reason})" for fault in history.of(FaultMissed))
+    yield f"not injected       {sum(missed.values()):>7,}  " + ", ".join(
+        f"{fault} {count}" for fault, count in sorted(missed.items())
+    )
     broken = Counter(violation.law for violation in violations)
+    context = Context(history)
+    begin = history.records[0].at if history.records else 0.0
     yield ""
     for law in LAWS:
         name = law.__name__
@@ -46,14 +53,10 @@ def _lines(history: History, violations: Sequence[Violation], replay: str) -> It
         shown = [violation for violation in violations if violation.law == name][:SHOWN]
         for violation in shown:
             yield f"          {violation.sentence}"
-            yield from (f"            {_short(record)}" for record in violation.history)
+            for record in context.around(violation)[:RECORDS]:
+                mark = ">" if record in violation.history else " "
+                yield f"          {mark} {record.at - begin:8.3f} s  {in_words(record)}"[:180]
         if broken[name] > len(shown):
             yield f"          and {broken[name] - len(shown)} more"
     yield ""
     yield f"Replay with: {replay}"
-
-
-def _short(record: Record) -> str:
-    fields = msgspec.structs.asdict(record)
-    words = " ".join(f"{name}={value}" for name, value in fields.items() if name != "at")
-    return f"{record.at:.3f} {type(record).__name__} {words}"[:160]
