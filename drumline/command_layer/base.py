@@ -17,7 +17,6 @@ from drumline.command_layer.answers import answer_type
 from drumline.command_layer.fields import invalid_field
 from drumline.config import Settings
 from drumline.errors import Conflict, WrongUse
-from drumline.store.tx import RaceLost
 
 if TYPE_CHECKING:
     from drumline.domain.dispatch.status import QueueStatus, WorkerStatus
@@ -125,6 +124,7 @@ def _change_once(command: ChangeCommand, request_id: str, context: Context) -> d
 
     from drumline.store.admin.requests import once
     from drumline.store.batch.batches import PhaseChanged
+    from drumline.store.tx import RaceLost
 
     digest = hashlib.sha256(msgspec.msgpack.encode(command)).hexdigest()
     for _ in range(MAX_ATTEMPTS):
