@@ -96,18 +96,18 @@ class Ticker:
         self.next_check_at = started + duration + max(SHORTEST_PAUSE, PAUSE_FACTOR * duration)
 
     def check_jobs(self) -> None:
-        """Find out what kinds of work there are, and do them or start their timers."""
+        """Materialise and decide what is due; run frequent timers while some jobs need them."""
         until = self.database.now() + self.step
-        seen = self.database.read(lambda tx: jobs.read_ticker_state(tx, self.region, until))
-        if seen.behind:
+        state = self.database.read(lambda tx: jobs.read_ticker_state(tx, self.region, until))
+        if state.behind:
             self.logging_errors(self.materialise)()
-        if seen.behind or seen.undecided:
+        if state.behind or state.undecided:
             self.logging_errors(self.decide_due_firings)()
         self.follow_timer = self.toggle_timer(
-            self.follow_timer, seen.following, FOLLOW_SECONDS, self.plan_after_completion
+            self.follow_timer, state.following, FOLLOW_SECONDS, self.plan_after_completion
         )
         self.queue_timer = self.toggle_timer(
-            self.queue_timer, seen.queued, QUEUE_SECONDS, self.start_queued_runs
+            self.queue_timer, state.queued, QUEUE_SECONDS, self.start_queued_runs
         )
 
     def toggle_timer(
@@ -135,7 +135,7 @@ class Ticker:
 
         return attempt
 
-    # --- ahead of time ---------------------------------------------------------------------------
+    # --- materialising ---------------------------------------------------------------------------
 
     def materialise(self) -> None:
         """Write the firings of the next two steps, for jobs that have less than one step left."""
@@ -205,7 +205,7 @@ class Ticker:
         if rows:
             self.decide_due_firings()
 
-    # --- at their time ---------------------------------------------------------------------------
+    # --- decisions -------------------------------------------------------------------------------
 
     def decide_due_firings(self) -> None:
         """Decide due firings, make those pending that need no decision, and set the next timer."""
@@ -289,7 +289,7 @@ class Ticker:
             log.info("Firing decided", action="firing", job_id=job_id, task_id=firing_id,
                      state=decision.state.value, reason=decision.reason)  # fmt: skip
 
-    # --- too late --------------------------------------------------------------------------------
+    # --- missed firings --------------------------------------------------------------------------
 
     def settle_missed(self, job_id: int) -> None:
         """Apply a job's catch-up mode to its missed firings."""

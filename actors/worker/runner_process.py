@@ -46,9 +46,9 @@ class ExecutorPipe:
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
-        ours, self.theirs = socket.socketpair()
-        ours.setblocking(False)
-        self.channel = Channel(ours, ToKeeper)
+        keeper_end, self.runner_end = socket.socketpair()
+        keeper_end.setblocking(False)
+        self.channel = Channel(keeper_end, ToKeeper)
         self._outgoing = bytearray()
         self.ticket_out, self.ticket_in = os.pipe()
         os.set_blocking(self.ticket_out, False)
@@ -116,9 +116,9 @@ class RunnerProcess:
         self.exit_code: int | None = None
         config = RunnerConfig(
             keeper_pid=os.getpid(),
-            sync_channel=self.sync.theirs.fileno(),
+            sync_channel=self.sync.runner_end.fileno(),
             sync_tickets=self.sync.ticket_out,
-            async_channel=self.async_.theirs.fileno(),
+            async_channel=self.async_.runner_end.fileno(),
             async_tickets=self.async_.ticket_out,
             dump=self._dump,
             blackbox=str(blackbox),
@@ -134,7 +134,7 @@ class RunnerProcess:
         )
         self.pid = self._process.pid
         for pipe in (self.sync, self.async_):
-            pipe.theirs.close()
+            pipe.runner_end.close()
             loop.add_reader(pipe.channel.end.fileno(), partial(self._read_frames, pipe))
 
     def started_tasks(self) -> list[StartedTask]:

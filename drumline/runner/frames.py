@@ -69,8 +69,8 @@ class PartitionOpened(Frame, frozen=True):
 
 
 class CheckpointStored(Frame, frozen=True):
-    """A checkpoint is stored; `live` applies from now on. Without `live` it could not be
-    stored. If not `held`, the keeper no longer holds the task and no item may start."""
+    """A checkpoint is stored, and `directives` apply from now on. Without directives it could not
+    be stored. If not `held`, the keeper no longer holds the task and no item may start."""
 
     task_id: int
     start: int

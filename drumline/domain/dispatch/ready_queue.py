@@ -56,7 +56,7 @@ class ReadyQueue:
         return {key: len(heap) for key, heap in self._heaps.items()}
 
     def remove_handlers(self, keys: Collection[str]) -> list[int]:
-        """Remove the tasks of paused handlers; they are still due in the database. Their ids."""
+        """Remove the tasks of paused handlers; they stay due in the database. Returns their ids."""
         removed = []
         for key in [key for key in self._heaps if key in keys]:
             removed += [entry[2] for entry in self._heaps.pop(key)]

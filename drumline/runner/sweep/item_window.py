@@ -176,10 +176,9 @@ class ItemWindow(RunningSweep):
         if not self._window.mark_failed(item):
             return
         self._log.add(item, f"failed: {error}")
-        told = self._directives
-        reason = spent_budget_reason(
-            self._window.errors + told.other_errors, told.errors_at_start, told.budget
-        )
+        directives = self._directives
+        errors = self._window.errors + directives.other_errors
+        reason = spent_budget_reason(errors, directives.errors_at_start, directives.budget)
         if reason is not None:
             self._close(reason)
 
