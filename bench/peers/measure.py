@@ -30,7 +30,7 @@ LATENCY_PEERS = ("Dramatiq + Redis", "Procrastinate + PostgreSQL")
 
 def throughput(figure_id: str, options: Options) -> list[Contestant]:
     """No-ops that are enqueued before the workers start."""
-    count = 1_000 if options.quick else 10_000
+    count = 500 if options.quick else 10_000
     return [
         Contestant(
             peer.name,
