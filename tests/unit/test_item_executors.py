@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -36,7 +36,9 @@ from drumline.runner.frames import (
     ToRunner,
 )
 from drumline.runner.sweep import partition_monitor
+from drumline.runner.sweep.event_loop_executor import EventLoopExecutor
 from drumline.runner.sweep.item_executor import ItemWork
+from drumline.runner.sweep.item_window import ItemWindow
 from drumline.runner.sweep.partition_monitor import KeeperPipe
 from drumline.runner.sweep.partition_run import PartitionRun
 from drumline.task import Task
@@ -408,3 +410,33 @@ def test_the_rate_holds_for_all_threads_together() -> None:
     run(10**6, handler(seen.sync), directives, keeper)
     spent = time.monotonic() - began
     assert len(seen.items) / spent == pytest.approx(200, rel=0.25)
+
+
+def test_only_an_item_that_keeps_the_loop_from_running_blocks_it() -> None:
+    now = 0.0
+    found = []
+
+    class Window:
+        def clock(self) -> float:
+            return now
+
+    work = ItemWork(cast(ItemWindow, Window()), print, NO_RETRY, timeout=1.0, items=None)
+    executor = EventLoopExecutor(work, 1)
+
+    async def item() -> None:
+        nonlocal now
+        for seconds, answers in ((0.5, False), (0.6, False), (0.0, True), (0.9, False)):
+            found.append(executor.blocking_item())
+            now += seconds
+            if answers:
+                await asyncio.sleep(0)
+        found.append(executor.blocking_item())
+
+    async def main() -> None:
+        executor.loop = asyncio.get_running_loop()
+        task = asyncio.create_task(item())
+        executor.running[task] = 7
+        await task
+
+    asyncio.run(main())
+    assert found == [None, None, 7, None, None]

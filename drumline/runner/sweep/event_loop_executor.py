@@ -22,7 +22,8 @@ class EventLoopExecutor:
         self.slots: list[Slot] = []
         self.running: dict[asyncio.Task[None], int] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._last_turn = work.window.clock()
+        self._asked_at: float | None = None
+        """When the monitor asked the loop whether it runs; None once the loop has answered."""
         self.error: BaseException | None = None
         """An error outside of any item, or Stopped raised inside one."""
 
@@ -37,11 +38,20 @@ class EventLoopExecutor:
 
     def blocking_item(self) -> int | None:
         """The item that has blocked the loop for longer than an item's timeout."""
-        window = self.work.window
-        if self.loop is None or window.clock() - self._last_turn <= self.work.timeout:
+        if self.loop is None:
+            return None
+        now, asked_at = self.work.window.clock(), self._asked_at
+        if asked_at is None:
+            self._asked_at = now
+            self._call(self._answer)
+            return None
+        if now - asked_at <= self.work.timeout:
             return None
         task = asyncio.current_task(self.loop)
         return None if task is None else self.running.get(task)
+
+    def _answer(self) -> None:
+        self._asked_at = None
 
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -49,7 +59,6 @@ class EventLoopExecutor:
         window.on_items_available = lambda: self._call(changed.set)
         try:
             while window.parallel == self.parallel:
-                self._last_turn = window.clock()
                 if self.error is not None:
                     raise self.error
                 changed.clear()
