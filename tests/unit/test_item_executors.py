@@ -61,7 +61,6 @@ class Keeper:
     def __init__(self, directives: PartitionDirectives = DIRECTIVES) -> None:
         ours, theirs = socket.socketpair()
         self.here = Channel(ours, ToKeeper)
-        self.task_id = 0
         self.there = Channel(theirs, ToRunner)
         self.directives: Callable[[Checkpoint], PartitionDirectives | None] = lambda _: directives
         self.checkpoints: list[Checkpoint] = []
@@ -77,13 +76,12 @@ class Keeper:
             while (frames := self.here.receive()) is not None:
                 for frame in frames:
                     assert isinstance(frame, StoreCheckpoint)
-                    self.task_id, checkpoint = frame.task_id, frame.checkpoint
+                    checkpoint = frame.checkpoint
                     self.checkpoints.append(checkpoint)
                     answer = self.directives(checkpoint)
                     ours = answer is not None
                     reply: Frame = CheckpointStored(frame.task_id, checkpoint.start, ours, answer)
-                    if not checkpoint.stuck:
-                        self.here.send(reply)
+                    self.here.send(reply)
 
     def close(self) -> None:
         self.here.end.close()
@@ -287,7 +285,6 @@ def test_an_item_that_cannot_be_stopped_is_reported(
     def answer(checkpoint: Checkpoint) -> PartitionDirectives:
         if checkpoint.stuck:
             reported.set()
-            keeper.here.send(CheckpointStored(keeper.task_id, checkpoint.start, True, DIRECTIVES))
         return DIRECTIVES
 
     keeper.directives = answer
