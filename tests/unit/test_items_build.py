@@ -49,7 +49,7 @@ def test_an_interrupted_build_is_resumed(
                 if made.offset >= stop:
                     break
                 made.feed(chunk)
-            made.close()  # no goodbye: what was not synced is not in the index
+            made.close()  # without finish(): offsets that were not synced are not in the index
             assert open_items(cache, "x") is None
             tear(cache, torn)
         with Builder(cache, "x", every=every) as last:

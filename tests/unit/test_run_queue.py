@@ -59,7 +59,7 @@ class Job(RuleBasedStateMachine):
         self.active: dict[int, ActiveRun] = {}
         self.queued: list[int] = []
         self.started: list[int] = []
-        self.gone: set[int] = set()  # cancelled before they started
+        self.not_started: set[int] = set()  # skipped, or cancelled before they started
 
     def fire(self, kind: FiringKind) -> None:
         self.ids += 1
@@ -68,7 +68,7 @@ class Job(RuleBasedStateMachine):
         for run in decision.cancel:
             if run in self.queued:
                 self.queued.remove(run)
-                self.gone.add(run)
+                self.not_started.add(run)
             else:
                 self.active[run] = replace(self.active[run], cancelling=True)
         if decision.state is PENDING:
@@ -76,7 +76,7 @@ class Job(RuleBasedStateMachine):
         elif decision.state is QUEUED:
             self.queued.append(self.ids)
         else:
-            self.gone.add(self.ids)
+            self.not_started.add(self.ids)
 
     def start(self, run: int) -> None:
         self.active[run] = ActiveRun(run)
@@ -99,21 +99,21 @@ class Job(RuleBasedStateMachine):
             self.start(run)
 
     @invariant()
-    def nothing_is_lost(self) -> None:
-        assert {*self.started, *self.queued, *self.gone} == set(range(1, self.ids + 1))
-        assert len(self.started) + len(self.queued) + len(self.gone) == self.ids
+    def no_run_is_lost(self) -> None:
+        assert {*self.started, *self.queued, *self.not_started} == set(range(1, self.ids + 1))
+        assert len(self.started) + len(self.queued) + len(self.not_started) == self.ids
 
     @invariant()
-    def runs_start_in_their_order(self) -> None:
+    def runs_start_in_order(self) -> None:
         assert self.started == sorted(self.started)
 
     @invariant()
-    def the_limit_holds(self) -> None:
+    def the_limit_is_kept(self) -> None:
         limit = self.policies.max_concurrency or 10**9
         assert sum(not run.cancelling for run in self.active.values()) <= limit
 
     @invariant()
-    def nobody_waits_for_nothing(self) -> None:
+    def no_run_waits_without_a_cause(self) -> None:
         assert self.active or not self.queued
 
 
@@ -121,7 +121,7 @@ class QueueingJob(Job):
     policies = FiringPolicies(max_concurrency=2)
 
     @invariant()
-    def nobody_waits_while_a_place_is_free(self) -> None:
+    def no_run_waits_below_the_limit(self) -> None:
         assert not self.queued or len(self.active) == 2
 
 
@@ -129,7 +129,7 @@ class ReplacingJob(Job):
     policies = FiringPolicies(OVERLAP.CANCEL_PREV, max_concurrency=1)
 
     @invariant()
-    def the_new_run_never_runs_beside_the_old(self) -> None:
+    def a_replacing_run_never_runs_beside_the_replaced_one(self) -> None:
         assert len(self.active) <= 1
 
 

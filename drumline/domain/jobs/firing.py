@@ -58,7 +58,7 @@ class ActiveRun:
 
     id: int
     started: bool = True
-    """If not, a cancel ends the run at once."""
+    """If not, a cancel ends the run immediately."""
     cancelling: bool = False
 
 
@@ -115,7 +115,7 @@ def needs_decision(policies: FiringPolicies, kind: FiringKind = FiringKind.SCHED
 def decide_firing(
     policies: FiringPolicies, earlier: EarlierRuns, kind: FiringKind = FiringKind.SCHEDULED
 ) -> FiringDecision:
-    """Apply overlap, then the last failure, then concurrency; to a manual firing only the last."""
+    """Apply the policies: overlap, then failure, then concurrency; to a manual firing only that."""
     number = _run_attempt(policies.failure_action, earlier.last)
     is_scheduled = kind is FiringKind.SCHEDULED
     active, queued = len(earlier.active), len(earlier.queued)
