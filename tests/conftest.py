@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,23 @@ from tests.mariadb import URL_VARIABLE, MariaDB, fresh_database
 # How long an example takes depends on what else the machine does.
 settings.register_profile("drumline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("drumline")
+
+TEST_SECONDS = 300
+"""The longest takes half a minute; a busy machine may take several times that."""
+
+
+@pytest.fixture(autouse=True)
+def time_limit() -> Iterator[None]:
+    """A test that hangs fails, and the run goes on."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError(f"the test has run for {TEST_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(TEST_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,3 @@
-import signal
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -92,17 +91,3 @@ def caller(world: World) -> Iterator[Caller]:
 def wipe(database: Database) -> None:
     """Delete every row. What ids come next does not matter to any test."""
     database.write(lambda tx: [tx.execute(table.delete()) for table in metadata.sorted_tables])
-
-
-@pytest.fixture(autouse=True)
-def patience() -> Iterator[None]:
-    """A loop that never ends fails its own test, and not the whole run."""
-
-    def give_up(*_: object) -> None:
-        raise TimeoutError("the test has run for a minute")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
