@@ -14,7 +14,7 @@ from rich.console import Console
 from bench.against import checkout, with_checkout
 from bench.catalogue import PLANS, WITH_PEERS, benchmarks
 from bench.docs import write_docs
-from bench.figure import OURS, Benchmark, Options, Samples
+from bench.figure import OURS, Benchmark, BenchOptions, Samples
 from bench.peers.setup import available_peers, install_venv
 from bench.report import terminal_table, write_json
 from bench.results import Result, result_of
@@ -49,7 +49,7 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all processes are ended
     chosen = [name for name in PLANS if name in names or not names]
     wants_peers = not no_peers and not WITH_PEERS.isdisjoint(chosen)
-    options = Options(quick=quick, peers=available_peers(warn) if wants_peers else ())
+    options = BenchOptions(quick=quick, peers=available_peers(warn) if wants_peers else ())
     planned = benchmarks(chosen, options)
     if rounds is not None:
         planned = [benchmark._replace(rounds=rounds) for benchmark in planned]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench.figure import Benchmark, Options
+from bench.figure import Benchmark, BenchOptions
 from bench.figures import (
     footprint,
     http_calls,
@@ -18,7 +18,7 @@ from bench.figures import (
     throughput,
 )
 
-PLANS: dict[str, Callable[[Options], Benchmark | list[Benchmark]]] = {
+PLANS: dict[str, Callable[[BenchOptions], Benchmark | list[Benchmark]]] = {
     "P1": throughput.on_mariadb,
     "P2": throughput.on_sqlite,
     "P3": latency.start_of_one,
@@ -38,7 +38,7 @@ AGAINST = ("P1", "P2", "P3")
 """Figures that can be measured against another checkout."""
 
 
-def benchmarks(names: Iterable[str], options: Options) -> list[Benchmark]:
+def benchmarks(names: Iterable[str], options: BenchOptions) -> list[Benchmark]:
     found: list[Benchmark] = []
     for name in names:
         planned = PLANS[name](options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from bench.peers.peer import Peer
+    from bench.peers.peer import PeerSystem
 
 OURS = "ours"
 LIMIT = "limit"
@@ -17,7 +17,7 @@ OTHER_CHECKOUT = "other checkout"
 BEST_PEER = "the best peer"
 
 
-class Target(msgspec.Struct, frozen=True):
+class FigureTarget(msgspec.Struct, frozen=True):
     """A bound on our value, as a multiple of the limit's or of a peer's value where `of` is set."""
 
     at_least: bool
@@ -25,12 +25,12 @@ class Target(msgspec.Struct, frozen=True):
     of: str = ""
 
 
-def at_least(factor: float, of: str = "") -> Target:
-    return Target(True, factor, of)
+def at_least(factor: float, of: str = "") -> FigureTarget:
+    return FigureTarget(True, factor, of)
 
 
-def at_most(factor: float, of: str = "") -> Target:
-    return Target(False, factor, of)
+def at_most(factor: float, of: str = "") -> FigureTarget:
+    return FigureTarget(False, factor, of)
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Figure(msgspec.Struct, frozen=True):
     id: str
     title: str
     unit: str
-    targets: tuple[Target, ...] = ()
+    targets: tuple[FigureTarget, ...] = ()
     higher_is_better: bool = False
 
 
@@ -62,11 +62,11 @@ class Benchmark(NamedTuple):
     rounds: int
 
 
-class Options(NamedTuple):
+class BenchOptions(NamedTuple):
     """What the command line asks for."""
 
     quick: bool = False
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[PeerSystem, ...] = ()
     against: Path | None = None
     """Another checkout of Drumline, with its virtual environment."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from bench.figure import BEST_PEER, LIMIT, OTHER_CHECKOUT, OURS, Figure, Target
+from bench.figure import BEST_PEER, LIMIT, OTHER_CHECKOUT, OURS, Figure, FigureTarget
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -58,7 +58,9 @@ def ratios_by_round(ours: Sequence[float], other: Sequence[float]) -> list[float
     ]
 
 
-def is_met(figure: Figure, target: Target, samples: Mapping[str, Sequence[float]]) -> bool | None:
+def is_met(
+    figure: Figure, target: FigureTarget, samples: Mapping[str, Sequence[float]]
+) -> bool | None:
     """Whether our value meets a target; None if what it compares with was not measured."""
     if target.of == "":
         values = list(samples[OURS])
@@ -87,7 +89,7 @@ def all_met(answers: Sequence[bool | None]) -> bool | None:
     return None if not answers or None in answers else True
 
 
-def target_text(target: Target) -> str:
+def target_text(target: FigureTarget) -> str:
     sign = "≥" if target.at_least else "≤"
     return f"{sign} {target.factor:,g}" + (f" x {target.of}" if target.of else "")
 

@@ -12,14 +12,14 @@ import click
 import msgspec
 
 from bench.catalogue import AGAINST, PLANS
-from bench.figure import OURS, Benchmark, Options
+from bench.figure import OURS, Benchmark, BenchOptions
 
 
 @click.command()
 @click.argument("name", type=click.Choice(AGAINST))
 @click.option("--quick", is_flag=True)
 def main(name: str, quick: bool) -> None:
-    benchmark = PLANS[name](Options(quick=quick))
+    benchmark = PLANS[name](BenchOptions(quick=quick))
     assert isinstance(benchmark, Benchmark)
     ours = next(c for c in benchmark.contestants if c.name == OURS)
     sys.stdout.write(msgspec.json.encode(ours.measure()).decode())

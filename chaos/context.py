@@ -20,7 +20,7 @@ NEAR_SECONDS = 10.0
 """Faults that ended this long before the first record of a violation are shown with it."""
 
 
-class Context:
+class NodeContext:
     """Finds the records around violations; reads the history once."""
 
     def __init__(self, history: History) -> None:

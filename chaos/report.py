@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from chaos.context import Context, in_words
+from chaos.context import NodeContext, in_words
 from chaos.history import Called, FaultInjected, FaultMissed, History, ItemDone
 from chaos.laws import LAWS, Violation
 
@@ -44,7 +44,7 @@ def _lines(history: History, violations: Sequence[Violation], replay: str) -> It
         f"{fault} {count}" for fault, count in sorted(missed.items())
     )
     broken = Counter(violation.law for violation in violations)
-    context = Context(history)
+    context = NodeContext(history)
     begin = history.records[0].at if history.records else 0.0
     yield ""
     for law in LAWS:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.figure import OURS, Benchmark, Contestant, Figure, Options, at_most
+from bench.figure import OURS, Benchmark, BenchOptions, Contestant, Figure, at_most
 from bench.load import warm_up
 from bench.peers import measure as peers
-from bench.peers.peer import Peer
+from bench.peers.peer import PeerSystem
 from drumline.system import procfs
 from tests.stack import Stack
 
@@ -17,7 +17,7 @@ WORKERS = 4
 CELERY = "Celery + Redis"
 
 
-def idle(options: Options) -> Benchmark:
+def idle(options: BenchOptions) -> Benchmark:
     """A whole node with SQLite; of Celery its worker processes, without Redis."""
     seconds = 3.0 if options.quick else 20.0
     cpu = Figure("P9", f"idle, {WORKERS} workers: CPU", "% of a core", (at_most(1, CELERY),))
@@ -44,7 +44,7 @@ def _sample(seconds: float) -> dict[str, float]:
     return {"P9": cpu, "P9b": memory, "P9c": memory - gateway}
 
 
-def _celery(peer: Peer, seconds: float) -> dict[str, float]:
+def _celery(peer: PeerSystem, seconds: float) -> dict[str, float]:
     with peers.running(peer, workers=WORKERS) as pids:
         cpu, memory = _usage(pids, seconds)
     return {"P9": cpu, "P9b": memory, "P9c": memory}

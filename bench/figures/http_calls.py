@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import aiohttp
 from aiohttp import web
 
-from bench.figure import LIMIT, OURS, Benchmark, Contestant, Figure, Options, at_least
+from bench.figure import LIMIT, OURS, Benchmark, BenchOptions, Contestant, Figure, at_least
 from bench.load import paused_rate
 from tests.ports import free_port
 from tests.stack import Stack
@@ -22,7 +22,7 @@ CONCURRENT_CALLS = 500
 WARM_UP = 500
 
 
-def calls(options: Options) -> Benchmark:
+def calls(options: BenchOptions) -> Benchmark:
     """HTTP tasks of two workers to a server on this machine."""
     count = 3_000 if options.quick else 20_000
     figure = Figure(

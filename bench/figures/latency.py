@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bench.figure import OURS, Benchmark, Contestant, Figure, Options, at_most
+from bench.figure import OURS, Benchmark, BenchOptions, Contestant, Figure, at_most
 from bench.peers import measure as peers
 from bench.results import latency_summary
 from tests.stack import Stack
@@ -15,7 +15,7 @@ PAUSE = 0.05
 WARM_UP = 10
 
 
-def start_of_one(options: Options) -> Benchmark:
+def start_of_one(options: BenchOptions) -> Benchmark:
     """From the call of schedule to the first line of the handler, one task at a time."""
     samples = 30 if options.quick else 300
     median = Figure(

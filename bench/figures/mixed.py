@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bench.figure import LIMIT, OURS, Benchmark, Contestant, Figure, Options, at_most
+from bench.figure import LIMIT, OURS, Benchmark, BenchOptions, Contestant, Figure, at_most
 from bench.load import submit, wait_success, warm_up
 from tests.stack import Stack
 
@@ -13,7 +13,7 @@ URGENT_SPACING = 0.7
 """Seconds between two urgent tasks of P13."""
 
 
-def beside_slow_tasks(options: Options) -> Benchmark:
+def beside_slow_tasks(options: BenchOptions) -> Benchmark:
     """No-ops on eight workers of which four run slow tasks, against four idle workers."""
     count = 2_000 if options.quick else 10_000
     figure = Figure(
@@ -52,7 +52,7 @@ def _seconds(stack: Stack, count: int) -> float:
     return time.perf_counter() - begun
 
 
-def urgent_tasks(options: Options) -> Benchmark:
+def urgent_tasks(options: BenchOptions) -> Benchmark:
     """Urgent tasks, submitted one after another, while two workers run a backlog of slow ones."""
     backlog, slow, count = (5_000, 0.1, 3) if options.quick else (100_000, 0.5, 20)
     figure = Figure(

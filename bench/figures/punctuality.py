@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import limit
 from bench.databases import MARIADB, SQLITE, database_url
-from bench.figure import LIMIT, OURS, Benchmark, Contestant, Figure, Options, at_most
+from bench.figure import LIMIT, OURS, Benchmark, BenchOptions, Contestant, Figure, at_most
 from bench.figures.throughput import noops
 from bench.handlers import FOLDER_VARIABLE, Start, read_starts
 from tests.stack import Stack
@@ -23,19 +23,19 @@ SUBMISSION_RATE = 2_500
 """Tasks per second that can be scheduled ahead of their time, at least."""
 
 
-def firings(options: Options) -> list[Benchmark]:
+def firings(options: BenchOptions) -> list[Benchmark]:
     """A thousand jobs that fire each second; the limit is 1,000 over the limit's rate."""
     seconds = 5 if options.quick else 60
     return [_firings(where, seconds, options) for where in _databases(options)]
 
 
-def one_second(options: Options) -> list[Benchmark]:
+def one_second(options: BenchOptions) -> list[Benchmark]:
     """One-shots that are all due at once; the limit is their number over our throughput."""
     count = 10_000 if options.quick else 100_000
     return [_one_second(where, count, options) for where in _databases(options)]
 
 
-def _databases(options: Options) -> tuple[str, ...]:
+def _databases(options: BenchOptions) -> tuple[str, ...]:
     return (SQLITE,) if options.quick else (MARIADB, SQLITE)
 
 
@@ -43,7 +43,7 @@ def _id(base: str, where: str) -> str:
     return base if where == MARIADB else f"{base}-sqlite"
 
 
-def _firings(where: str, seconds: int, options: Options) -> Benchmark:
+def _firings(where: str, seconds: int, options: BenchOptions) -> Benchmark:
     figure = Figure(
         _id("P4", where),
         f"{JOBS:,} firings/s for {seconds} s, {where}: lateness, 99th percentile",
@@ -64,7 +64,7 @@ def _limit_milliseconds(where: str) -> float:
     return JOBS / limit.acquire_and_release(where, 10_000) * 1000
 
 
-def _one_second(where: str, count: int, options: Options) -> Benchmark:
+def _one_second(where: str, count: int, options: BenchOptions) -> Benchmark:
     figure = Figure(
         _id("P4b", where),
         f"{count:,} tasks due in one second, {where}: last start",

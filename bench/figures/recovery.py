@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.figure import OURS, Benchmark, Contestant, Figure, Options, at_most
+from bench.figure import OURS, Benchmark, BenchOptions, Contestant, Figure, at_most
 from bench.handlers import FOLDER_VARIABLE, read_starts
 from drumline.config import Settings
 from drumline.system import procfs
@@ -17,7 +17,7 @@ TIMEOUT = 1.0
 WORKERS = 2
 
 
-def recovery(options: Options) -> Benchmark:
+def recovery(options: BenchOptions) -> Benchmark:
     """A handler in a C loop that ignores SIGTERM, and a worker that ends by kill -9."""
     stuck = Figure("P7", "stuck handler killed, after deadline + grace", "s", (at_most(1),))
     killed = Figure(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from bench.figure import OURS, Benchmark, Contestant, Figure, Options, at_most
+from bench.figure import OURS, Benchmark, BenchOptions, Contestant, Figure, at_most
 from tests.stack import Stack
 
 
-def first_task(options: Options) -> Benchmark:
+def first_task(options: BenchOptions) -> Benchmark:
     """From `drumline up` on an installed tree to the first task done."""
     figure = Figure("P10", "up to first task done, 4 workers", "s", (at_most(4),))
     ours = Contestant(OURS, 6, lambda: {figure.id: _seconds_to_first_task()})

@@ -6,19 +6,19 @@ import time
 
 from bench import limit
 from bench.databases import MARIADB, SQLITE, database_url
-from bench.figure import LIMIT, OURS, Benchmark, Contestant, Figure, Options, at_least
+from bench.figure import LIMIT, OURS, Benchmark, BenchOptions, Contestant, Figure, at_least
 from bench.load import submit
 from tests.stack import Stack
 
 
-def through_the_cli(options: Options) -> list[Benchmark]:
+def through_the_cli(options: BenchOptions) -> list[Benchmark]:
     """The whole call, from the start of the command to its answer, against a bulk insert."""
     count = 20_000 if options.quick else 100_000
     databases = (SQLITE,) if options.quick else (MARIADB, SQLITE)
     return [_benchmark(where, count, options) for where in databases]
 
 
-def _benchmark(where: str, count: int, options: Options) -> Benchmark:
+def _benchmark(where: str, count: int, options: BenchOptions) -> Benchmark:
     figure = Figure(
         "P12" if where == MARIADB else "P12-sqlite",
         f"{count:,} tasks submitted through the CLI, {where}",

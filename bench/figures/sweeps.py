@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bench.figure import OURS, Benchmark, Contestant, Figure, Options, at_least, at_most
+from bench.figure import OURS, Benchmark, BenchOptions, Contestant, Figure, at_least, at_most
 from drumline.system import procfs
 from tests.stack import Stack
 
@@ -12,7 +12,7 @@ RAMP_UP = 1.0
 """Seconds until the window has found its size."""
 
 
-def items(options: Options) -> Benchmark:
+def items(options: BenchOptions) -> Benchmark:
     """A no-op over 10^10 indexes, in one partition and without a rate."""
     seconds = 3.0 if options.quick else 10.0
     rate = Figure(

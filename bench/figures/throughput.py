@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from bench import limit
 from bench.databases import MARIADB, SQLITE, database_url
-from bench.figure import BEST_PEER, LIMIT, OURS, Benchmark, Contestant, Figure, Options, at_least
+from bench.figure import (
+    BEST_PEER,
+    LIMIT,
+    OURS,
+    Benchmark,
+    BenchOptions,
+    Contestant,
+    Figure,
+    at_least,
+)
 from bench.load import paused_rate, warm_up
 from bench.peers import measure as peers
 from tests.stack import Stack
@@ -12,7 +21,7 @@ from tests.stack import Stack
 PROCRASTINATE = "Procrastinate + PostgreSQL"
 
 
-def on_mariadb(options: Options) -> Benchmark:
+def on_mariadb(options: BenchOptions) -> Benchmark:
     """No-ops submitted beforehand, against the limit and the peers."""
     count = 10_000 if options.quick else 50_000
     figure = Figure(
@@ -28,7 +37,7 @@ def on_mariadb(options: Options) -> Benchmark:
     )
 
 
-def on_sqlite(options: Options) -> Benchmark:
+def on_sqlite(options: BenchOptions) -> Benchmark:
     """The same on SQLite with synchronous=FULL."""
     count = 10_000 if options.quick else 50_000
     figure = Figure(

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.figure import Contestant, Options
+from bench.figure import BenchOptions, Contestant
 from bench.peers.apps.witness import FILE_VARIABLE, URL_VARIABLE, count_records, read_records
-from bench.peers.peer import Peer
+from bench.peers.peer import PeerSystem
 from bench.peers.setup import ROOT, VENV
 from bench.results import latency_summary
 from drumline.system import procfs
@@ -28,7 +28,7 @@ TASK_SECONDS = 0.05
 LATENCY_PEERS = ("Dramatiq + Redis", "Procrastinate + PostgreSQL")
 
 
-def throughput(figure_id: str, options: Options) -> list[Contestant]:
+def throughput(figure_id: str, options: BenchOptions) -> list[Contestant]:
     """No-ops that are enqueued before the workers start."""
     count = 500 if options.quick else 10_000
     return [
@@ -41,7 +41,7 @@ def throughput(figure_id: str, options: Options) -> list[Contestant]:
     ]
 
 
-def latency(samples: int, options: Options) -> list[Contestant]:
+def latency(samples: int, options: BenchOptions) -> list[Contestant]:
     """From the call that enqueues a task to its first line, one task at a time."""
     return [
         Contestant(
@@ -61,7 +61,7 @@ def rate_after_ramp_up(starts: Sequence[float]) -> float:
     return (len(ordered) - 1 - first) / (ordered[-1] - ordered[first])
 
 
-def _tasks_a_second(peer: Peer, count: int) -> float:
+def _tasks_a_second(peer: PeerSystem, count: int) -> float:
     with _Environment(peer) as environment:
         environment.enqueue("all", count)
         with environment.workers(WORKERS):
@@ -71,7 +71,7 @@ def _tasks_a_second(peer: Peer, count: int) -> float:
     return rate_after_ramp_up(starts)
 
 
-def _latency(peer: Peer, samples: int) -> Mapping[str, float]:
+def _latency(peer: PeerSystem, samples: int) -> Mapping[str, float]:
     with _Environment(peer) as environment:
         environment.enqueue("all", 0)
         with environment.workers(WORKERS):
@@ -81,7 +81,7 @@ def _latency(peer: Peer, samples: int) -> Mapping[str, float]:
 
 
 @contextmanager
-def running(peer: Peer, workers: int) -> Iterator[list[int]]:
+def running(peer: PeerSystem, workers: int) -> Iterator[list[int]]:
     """The pids of a peer's idle worker processes, which have run some tasks."""
     count = 100
     with _Environment(peer) as environment:
@@ -94,7 +94,7 @@ def running(peer: Peer, workers: int) -> Iterator[list[int]]:
 class _Environment:
     """A peer's server and witness file; its processes find both in their environment."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: PeerSystem) -> None:
         self.peer = peer
         self._stack = ExitStack()
 

@@ -11,7 +11,7 @@ from bench.peers import services
 APPS = "bench.peers.apps"
 
 
-class Peer(NamedTuple):
+class PeerSystem(NamedTuple):
     """One task queue with its server."""
 
     name: str
@@ -60,12 +60,12 @@ def _procrastinate(workers: int) -> list[list[str]]:
 
 
 PEERS = (
-    Peer("Celery + Redis", "celery_app", "redis-server", services.redis, _celery, 60),
-    Peer("Dramatiq + Redis", "dramatiq_app", "redis-server", services.redis, _dramatiq, 20),
-    Peer("Huey + Redis", "huey_app", "redis-server", services.redis, _huey, 20),
-    Peer("arq + Redis", "arq_app", "redis-server", services.redis, _arq, 30),
-    Peer("RQ + Redis", "rq_app", "redis-server", services.redis, _rq, 60),
-    Peer(
+    PeerSystem("Celery + Redis", "celery_app", "redis-server", services.redis, _celery, 60),
+    PeerSystem("Dramatiq + Redis", "dramatiq_app", "redis-server", services.redis, _dramatiq, 20),
+    PeerSystem("Huey + Redis", "huey_app", "redis-server", services.redis, _huey, 20),
+    PeerSystem("arq + Redis", "arq_app", "redis-server", services.redis, _arq, 30),
+    PeerSystem("RQ + Redis", "rq_app", "redis-server", services.redis, _rq, 60),
+    PeerSystem(
         "Procrastinate + PostgreSQL",
         "procrastinate_app",
         "postgres",

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.peers.peer import PEERS, Peer
+from bench.peers.peer import PEERS, PeerSystem
 from bench.peers.services import ServiceError, postgres_program
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ APT_GET = "/usr/bin/apt-get"
 Warn = Callable[[str], None]
 
 
-def available_peers(warn: Warn) -> tuple[Peer, ...]:
+def available_peers(warn: Warn) -> tuple[PeerSystem, ...]:
     """The peers that can be measured here; a warning for each that cannot."""
     if not install_venv(warn):
         return ()

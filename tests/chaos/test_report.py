@@ -1,6 +1,6 @@
 """The report shows the records around a violation and the faults that were not injected."""
 
-from chaos.context import Context
+from chaos.context import NodeContext
 from chaos.history import Began, Called, Ended, FaultInjected, FaultMissed, History, Record
 from chaos.laws import Violation, check
 from chaos.report import page
@@ -34,12 +34,12 @@ RECORDS: list[Record] = [
 def test_a_violation_is_shown_with_its_tasks_and_the_faults_near_it() -> None:
     history = History(RECORDS)
     (violation,) = [v for v in check(history) if v.law == "runs_of_a_task_never_overlap"]
-    assert Context(history).around(violation) == [SUBMITTED, FIRST, NEAR, SECOND, END]
+    assert NodeContext(history).around(violation) == [SUBMITTED, FIRST, NEAR, SECOND, END]
 
 
 def test_a_violation_without_records_is_shown_with_its_tasks() -> None:
     violation = Violation("law", "task 1 is still pending", tasks=(1,))
-    around = Context(History(RECORDS)).around(violation)
+    around = NodeContext(History(RECORDS)).around(violation)
     assert around == [SUBMITTED, FIRST, NEAR, SECOND, END]
 
 

@@ -16,11 +16,11 @@ from bench.figure import (
     OTHER_CHECKOUT,
     OURS,
     Benchmark,
+    BenchOptions,
     Contestant,
     Figure,
-    Options,
+    FigureTarget,
     Samples,
-    Target,
     at_least,
     at_most,
 )
@@ -72,9 +72,9 @@ def test_without_a_limit_there_is_no_ratio_and_a_target_on_it_is_not_judged() ->
         (at_most(10, "RQ"), True),
         (at_most(1, "Procrastinate"), None),
     ],
-    ids=lambda value: target_text(value) if isinstance(value, Target) else str(value),
+    ids=lambda value: target_text(value) if isinstance(value, FigureTarget) else str(value),
 )
-def test_whether_a_target_is_met(target: Target, expected: bool | None) -> None:
+def test_whether_a_target_is_met(target: FigureTarget, expected: bool | None) -> None:
     samples = {OURS: [10.0], LIMIT: [20.0], "RQ": [1.0], "Huey": [5.0]}
     assert is_met(RATE, target, samples) is expected
 
@@ -207,7 +207,7 @@ def test_the_rate_of_a_peer_leaves_its_start_up_out() -> None:
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_every_figure_has_an_id_of_its_own_and_is_measured_on_ours_first(quick: bool) -> None:
-    planned = benchmarks(PLANS, Options(quick=quick, peers=PEERS))
+    planned = benchmarks(PLANS, BenchOptions(quick=quick, peers=PEERS))
     ids = [figure.id for benchmark in planned for figure in benchmark.figures]
     assert len(ids) == len(set(ids))
     assert all(benchmark.contestants[0].name == OURS for benchmark in planned)
@@ -216,11 +216,11 @@ def test_every_figure_has_an_id_of_its_own_and_is_measured_on_ours_first(quick: 
 def test_the_targets_name_peers_that_are_measured() -> None:
     measured = {
         (figure.id, contestant.name)
-        for benchmark in benchmarks(PLANS, Options(peers=PEERS))
+        for benchmark in benchmarks(PLANS, BenchOptions(peers=PEERS))
         for figure in benchmark.figures
         for contestant in benchmark.contestants
     }
-    for benchmark in benchmarks(PLANS, Options(peers=PEERS)):
+    for benchmark in benchmarks(PLANS, BenchOptions(peers=PEERS)):
         for figure in benchmark.figures:
             for target in figure.targets:
                 assert target.of in ("", BEST_PEER) or (figure.id, target.of) in measured
