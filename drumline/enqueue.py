@@ -6,7 +6,7 @@
 
 The connection must be to Drumline's database: a SQLAlchemy Connection or Session, or a raw
 connection of sqlite3 or PyMySQL. It is never committed, rolled back or closed here. After your
-commit the task is found within a second; `Client.ring` has it looked for at once.
+commit the task is found within a second; `Client.scan_now` has it looked for at once.
 
 If one of these functions raises, nothing of it has been written, except that `enqueue_many`
 writes 5,000 at a time: roll back then.

@@ -38,10 +38,11 @@ def test_frames_arrive_complete_however_they_are_split(direction: object, most: 
     here, there = socket.socketpair()
     channel = Channel(there, direction)
     received: list[Frame] = []
-    while stream:
-        size = chance.randint(1, most)
-        here.sendall(stream[:size])
-        stream = stream[size:]
+    sent = 0
+    while sent < len(stream):
+        piece = stream[sent : sent + chance.randint(1, most)]
+        here.sendall(piece)
+        sent += len(piece)
         received += channel.receive() or []
     assert received == frames
     here.close()
