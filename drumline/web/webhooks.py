@@ -9,13 +9,14 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import TypeVar
 
 import structlog
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
-from starlette.concurrency import run_in_threadpool
 from yarl import URL
 
 from drumline.command_layer.base import Context
@@ -30,6 +31,7 @@ from drumline.store.rows import AlarmRow
 from drumline.store.tx import Tx
 from drumline.telemetry import metrics
 
+T = TypeVar("T")
 log = structlog.get_logger()
 
 TIMEOUT = 10.0
@@ -59,6 +61,9 @@ class WebhookDeliverer:
     def __init__(self, context: Context) -> None:
         settings = context.settings
         self._database: Database = context.db
+        self._thread = ThreadPoolExecutor(1, "alarms")
+        """For the database. A shared pool's thread could lease an alarm after this has closed, and
+        the next deliverer would wait for the end of that lease."""
         self._region = settings.region
         self._tries = settings.webhook_tries
         self._hooks = {hook.name: hook for hook in settings.webhooks}
@@ -73,13 +78,14 @@ class WebhookDeliverer:
         )
 
     async def close(self) -> None:
+        await asyncio.to_thread(self._thread.shutdown)
         await self._session.close()
         await self._resolver.close()
 
     async def run(self) -> None:
         while True:
             try:
-                rows = await run_in_threadpool(self._lease)
+                rows = await self._in_thread(self._lease)
             except StoreUnavailable as error:
                 log.warning(
                     "Database unavailable; alarms are delayed",
@@ -91,6 +97,9 @@ class WebhookDeliverer:
                 await asyncio.gather(*map(self._deliver, rows))
             else:
                 await asyncio.sleep(POLL_SECONDS)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _lease(self) -> list[AlarmRow]:
         names = list(self._hooks)
@@ -114,7 +123,7 @@ class WebhookDeliverer:
             log.warning("Alarm not delivered", action=f"alarm_{result}", webhook=hook.name,
                         event_id=row.event_id, tries=tries, error=problem)  # fmt: skip
         with suppress(StoreUnavailable):  # it is delivered once more, with the same id
-            await run_in_threadpool(self._write, write)
+            await self._in_thread(partial(self._write, write))
 
     def _write(self, write: partial[bool]) -> None:
         def transaction(tx: Tx) -> bool:
