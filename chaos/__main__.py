@@ -108,6 +108,7 @@ def run(
         cleanup.callback(receiver.close)
         endpoint = f"ipc://{stack.run_path / 'control.sock'}"
         workload = Workload(endpoint, recorder, seed, receiver.url)
+        cleanup.callback(workload.client.close)
         injector = Injector(stack, recorder, seed, mariadb, url, workload, proxy)
         observer = Observer(stack, url, recorder, injector.unserved)
         cleanup.callback(observer.close)
@@ -133,10 +134,12 @@ def _run_together(seconds: float, *parts: Callable[[threading.Event], None]) -> 
     threads = [threading.Thread(target=part, args=(stop,)) for part in parts]
     for thread in threads:
         thread.start()
-    stop.wait(seconds)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    try:
+        stop.wait(seconds)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def _wait_until_finished(observer: Observer) -> None:
