@@ -94,6 +94,7 @@ def start(settings: Settings, lock: int, report: Report) -> StartedNode:
         supervisor.let_start(process)
         node.wait_until_ready(report)
     except BaseException:
+        supervisor.withdraw(process)
         shutdown.drain(settings, report)
         raise
     return node

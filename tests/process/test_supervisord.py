@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from drumline.config import Settings
+from drumline.errors import WrongUse
+from drumline.node import launch, run_dir, shutdown, supervisor
 from tests.stack import Stack
 
 INSPECTION = """
@@ -53,6 +58,34 @@ def test_a_failed_start_leaves_no_process_and_no_lock() -> None:
         stack.up()  # the lock is free
     finally:
         stack.close()
+
+
+def test_a_supervisord_that_the_drain_does_not_see_ends_after_a_failed_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start_supervisord = supervisor.start_supervisord
+
+    def start(settings: Settings, lock: int) -> subprocess.Popen[bytes]:
+        started.append(start_supervisord(settings, lock))
+        return started[-1]
+
+    def fail(*_: object) -> str:
+        raise WrongUse(reason="refused at once")
+
+    monkeypatch.setattr(supervisor, "start_supervisord", start)
+    monkeypatch.setattr(launch, "prepare", fail)
+    monkeypatch.setattr(shutdown, "drain", lambda *_: None)
+    settings = Settings(run_dir=str(tmp_path))
+    run_dir.make_run_dir(settings)
+    lock = supervisor.acquire_lock(settings.run_path)
+    assert lock is not None
+    try:
+        with pytest.raises(WrongUse, match="refused at once"):
+            launch.start(settings, lock, lambda _: None)
+        assert started[0].wait(30) == 1
+    finally:
+        os.close(lock)
 
 
 def test_a_forked_process_has_its_own_name_signals_and_files() -> None:
